@@ -6,8 +6,8 @@
 A place is a name here, with no board behind it; a job holds one for half to one and a half times the seconds,
 sets its tags and looks now and then who holds it, as a lease does. All jobs are one session's. Beside it there
 are others that the coordinator tells everything, as it does each client that waits for a board; with them, as
-many jobs are in line at the coordinator, and the others wait for these. Idle is what places are between the
-moment when all are held, and the one when the last job has its own. It prints a line of JSON.
+many jobs are in line at the coordinator, and the others wait for these. Idle time of
+places is counted from the moment when all are held to the last lease. It prints a line of JSON.
 """
 
 import asyncio

@@ -51,7 +51,7 @@ volatile uint32_t cycles;
 static uint8_t input[32768] __attribute__((aligned(16))), output[32768] __attribute__((aligned(16)));
 %s
 #define WORD(address) (*(volatile uint32_t *)(address))
-static uint32_t own; /* what a program has counted itself */
+static uint32_t own; /* cycles that the program counted itself */
 static void fill(void) {
   for (size_t i = 0; i < sizeof input; i++)
     input[i] = (uint8_t)(i * 2654435761u >> 24);

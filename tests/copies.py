@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that begin as copies of one that has loaded what most commands load.
+"""Processes that begin as copies of one that has loaded the modules of most commands.
 
-Tests start hundreds of commands; a copy spares two thirds of what a command costs. Signals, descriptors, variables
+Tests start hundreds of commands; a copy spares two thirds of a command's time. Signals, descriptors, variables
 and exit codes are a process's own.
 """
 
@@ -22,7 +22,7 @@ _LOADED = [
 def begin_copy(
     function: Callable[[], None], cwd: Path, environment: Mapping[str, str], out: Path, err: Path
 ) -> BaseProcess:
-    """Begin a process that calls a function and ends; what it prints goes into two files."""
+    """Begin a process that calls a function and ends; its output goes into two files."""
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(_LOADED)
     process = server.Process(target=_become, args=(function, cwd, environment, out, err))

@@ -105,7 +105,7 @@ def test_a_virtual_board_and_openocd_find_nothing_there(marker: Path) -> None:
     [
         "doctor",
         "hil --board host --suite health",
-        # OpenOCD is what model.run starts for one of them, and riscv-spike for the other.
+        # model.run starts OpenOCD for one of them, and riscv-spike for the other.
         pytest.param("hil --board stm32f746 --suite health", marks=pytest.mark.nightly),
         pytest.param("hil --board pynq-z1 --suite health", marks=pytest.mark.nightly),
         "hil --board riscv-spike --suite health",

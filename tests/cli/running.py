@@ -61,3 +61,10 @@ def _run(words: list[str], columns: int) -> None:
     # It has asked for its width when it was loaded.
     OUT.width = columns
     main()
+
+
+def lint(program: str, *words: object) -> None:
+    """Run a linter of the environment; it must find nothing."""
+    command = [Path(sys.executable).with_name(program), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr

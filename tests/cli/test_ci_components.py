@@ -11,19 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.running import inv
+from tests.cli.running import inv, lint
 from utvm.paths import ROOT
 
 
-def _linted(program: str, *words: object) -> None:
-    command = [Path(sys.executable).with_name(program), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_the_action_passes_its_linters() -> None:
-    _linted("check-jsonschema", "--builtin-schema=vendor.github-actions", ROOT / "action.yml")
-    _linted("zizmor", "--offline", "--no-config", "--no-progress", ROOT / "action.yml")
+    lint("check-jsonschema", "--builtin-schema=vendor.github-actions", ROOT / "action.yml")
+    lint("zizmor", "--offline", "--no-config", "--no-progress", ROOT / "action.yml")
 
 
 def _github(arguments: str) -> list[str]:

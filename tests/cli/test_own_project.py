@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import inv
+from tests.cli.running import inv, lint
 from utvm.errors import ConfigError
 from utvm.hil import project
 from utvm.paths import ROOT
-
-
-def _linted(program: str, *words: object) -> None:
-    command = [Path(sys.executable).with_name(program), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture
@@ -41,9 +35,9 @@ def test_init_writes_over_nothing(demo: Path) -> None:
 
 def test_the_written_workflows_pass_their_linters(demo: Path) -> None:
     workflow = demo / ".github" / "workflows" / "hil.yaml"
-    _linted("check-jsonschema", "--builtin-schema=vendor.github-workflows", workflow)
-    _linted("check-jsonschema", "--builtin-schema=vendor.gitlab-ci", demo / ".gitlab-ci.yml")
-    _linted("zizmor", "--offline", "--no-config", "--no-progress", workflow)
+    lint("check-jsonschema", "--builtin-schema=vendor.github-workflows", workflow)
+    lint("check-jsonschema", "--builtin-schema=vendor.gitlab-ci", demo / ".gitlab-ci.yml")
+    lint("zizmor", "--offline", "--no-config", "--no-progress", workflow)
 
 
 @pytest.mark.parametrize(

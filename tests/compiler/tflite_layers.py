@@ -194,7 +194,7 @@ _LONG = {
 }
 LAYERS |= {f"{name} of a long axis": (LAYERS[name][0], kinds) for name, kinds in _LONG.items()}
 LAYERS |= SIGNALS
-"""Operator to what draws a layer of it, and the element types that are tried."""
+"""Operator to the function that draws a layer of it, and its element types."""
 
 
 def operator_of(name: str) -> str:

@@ -139,4 +139,4 @@ SIGNALS = {
     "SignalOverlapAdd": (an_overlap, ("int16", "float32")),
     "CIRCULAR_BUFFER": (a_circular_buffer, ("int8",)),
 }
-"""Operator to what draws a layer of it, and the element types that are tried."""
+"""Operator to the function that draws a layer of it, and its element types."""

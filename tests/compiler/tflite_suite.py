@@ -192,9 +192,9 @@ the kernels do not support (mostly uint8) are computed in floats between quantis
 
 Of a file with several signatures the first counts, as there. Refused are `BasicClassifier` (without a public
 description), `TFLM_DECODE` (weights that TFLM's compressor packed), `TFLite_Detection_PostProcess` (the host can
-sort the boxes), `ethos-u` (an NPU's commands), and of what these kernels run: a `CIRCULAR_BUFFER` that ends most
-runs early (`cycles_max` above 1), and FFTs whose length is no power of 2. Results that the kernels leave as memory
-happens to be (energies outside the range, frames before the first whole one) are 0.
+sort the boxes), `ethos-u` (an NPU's commands). Also refused, although these kernels run it: a
+`CIRCULAR_BUFFER` that ends most runs early (`cycles_max` above 1), and FFTs whose length is no power of 2. Results
+that the kernels leave undefined (energies outside the range, frames before the first whole one) are 0.
 
 uint8 models from before 2020, IF and WHILE, state between runs, and int8 weights for real numbers
 (FULLY_CONNECTED, CONV_2D, DEPTHWISE_CONV_2D, BATCH_MATMUL, SVDF and UNIDIRECTIONAL_SEQUENCE_LSTM, which these

@@ -97,8 +97,8 @@ def _send(path: Path, end: Connection) -> None:
         end.send(f"INTERNAL ERROR: {error!r}")
 
 
-def bounded(path: Path) -> str:
-    """As :func:`judge`, in a process of its own and in bounded time."""
+def judge_in_time(path: Path) -> str:
+    """As :func:`judge`, in a process of its own and in judge_in_time time."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_send, args=(path, theirs))
     process.start()
@@ -124,12 +124,13 @@ class Collection:
         return Counter(re.split("[:;]", result)[0] for _, _, result in self.rows)
 
 
-def tried(folder: Path) -> Iterator[Collection]:
+def try_collections(folder: Path) -> Iterator[Collection]:
     for source in sorted(folder.glob("*/source.txt")):
         rows = []
         for path in sorted(path for path in source.parent.rglob("*") if path.suffix in (".tflite", ".onnx")):
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-            rows.append((str(path.relative_to(source.parent)), digest, " ".join(bounded(path).split())[:240]))
+            result = " ".join(judge_in_time(path).split())[:240]
+            rows.append((str(path.relative_to(source.parent)), digest, result))
             print(*rows[-1], flush=True)
         yield Collection(source.parent.name, source.read_text(encoding="utf-8").strip(), rows)
 
@@ -156,7 +157,7 @@ def main(folder: str) -> str | None:
     if not Path(folder).is_dir() or not folder:
         return "UTVM_MODELS names no folder of models"
     collections = []
-    for collection in tried(Path(folder)):
+    for collection in try_collections(Path(folder)):
         collections.append(collection)
         PAGE.write_text(page(collections), encoding="utf-8")
     return None

@@ -99,7 +99,7 @@ def test_art_keeps_its_lines(tmp_path: Path, body: str, plain: int, misses: int)
         ("ldr r3, [r2]\nldr r4, [r2, #4]", 1 + 2),
         ("ldr r3, [r2]\nldr r4, [r2, #8]", 2 + 2),
         ("str r3, [r2]\nstr r4, [r2, #4]\nadds r4, #0", 2 + 2),
-        # Addresses and operands that are shifted are needed early, sums and what is stored late.
+        # Addresses and shifted operands are needed early, sums and stored values late.
         ("adds r2, #0\nldr r4, [r2]", 3 + 1),
         ("adds r4, #1\nadd r3, r5, r4, lsl #1", 3 + 1),
         ("adds r3, #1\nstr r3, [r2]", 1 + 2),

@@ -88,7 +88,9 @@ def _place_name(*parts: str) -> str:
 
 
 def _host(name: str, address: str) -> Host:
-    computer, _, port = address.partition(":")
+    # Of IPv6: ADDRESS, or [ADDRESS]:PORT (RFC 3986, 3.2.2).
+    match = re.fullmatch(r"\[([^]]*)\](?::(.*))?|([^:]*):([^:]*)", address)
+    computer, port = (match[1] or match[3], match[2] or match[4]) if match else (address, "")
     if port and not (port.isdecimal() and 0 < int(port) <= _LAST_PORT):
         raise errors.ConfigError(
             f"--address {address}: its port is not from 1 to {_LAST_PORT}", "HOST or HOST:PORT"

@@ -34,7 +34,7 @@ _TABLES = {
     "outcomes": f"select {_RUN}, id test, ({{}}) outcome, duration_ms, message from run join outcome using (run)"
     " join test using (test) join board using (board) order by run, test",
 }
-_LOOK = 2.0  # Seconds between looks at the history while its pages are served.
+_REFRESH = 2.0  # Seconds between checks of the history while its pages are served.
 
 
 def import_runs(source: str) -> None:
@@ -135,7 +135,7 @@ def _write_folder(output: str) -> Path:
 
 def _serve_folder(output: str, port: str, *, anyone: bool) -> None:
     """Serve the pages until Ctrl-C; write them again when the history has changed."""
-    seen, folder = _state(), _write_folder(output)
+    seen, folder = _file_times(), _write_folder(output)
     handler = functools.partial(_Quiet, directory=str(folder.parent))
     try:
         server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(
@@ -149,12 +149,12 @@ def _serve_folder(output: str, port: str, *, anyone: bool) -> None:
         )
         threading.Thread(target=server.serve_forever, daemon=True).start()
         while True:
-            time.sleep(_LOOK)
-            if (now := _state()) != seen:
+            time.sleep(_REFRESH)
+            if (now := _file_times()) != seen:
                 seen, folder = now, _write_folder(output)
 
 
-def _state() -> list[int]:
+def _file_times() -> list[int]:
     """Times of the history's file and its write-ahead log, which has the newest runs (sqlite.org/wal.html)."""
     path = project.history_file()
     return [file.stat().st_mtime_ns for file in (path, path.with_name(f"{path.name}-wal")) if file.is_file()]

@@ -54,8 +54,8 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     labels = model_eval_figures.read_labels(source, len(samples)) if source else []
     with progress.working("ranges of tensors:") as step:
         before = model_outputs(real, _CountedSamples(samples, step, "outputs before"))
-        step("a second opinion")
-        agreement = _second_opinion(model, samples[:1], before[:1])
+        step("a second evaluator")
+        agreement = _compare_evaluators(model, samples[:1], before[:1])
         quantised = quantize(
             *(real, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[request.to]),
             *(request.calibration, request.least_snr),
@@ -104,17 +104,21 @@ def _check(request: choices.QuantizeChoice) -> None:
         raise ConfigError(
             f"--calibration {request.calibration!r} is no calibration", f"one of {', '.join(CALIBRATIONS)}"
         )
+    if not 0 <= request.least_snr < math.inf or (request.least_snr and request.to != "int8"):
+        raise ConfigError(
+            f"--least-snr {request.least_snr:g} is not possible", "give dB from 0, and with --to int8"
+        )
     if not request.samples:
         raise ConfigError("--samples is missing", "an .npz of typical inputs, as for model.eval")
 
 
-def _second_opinion(model: Model, samples: Sequence[Sample], others: Sequence[Sample]) -> str:
+def _compare_evaluators(model: Model, samples: Sequence[Sample], others: Sequence[Sample]) -> str:
     try:
         run = reference(model)
     except UtvmError as error:
         return f"float model: by ONNX Runtime alone, as the compiler refuses it: {error.message}"
     apart = distance([run(list(sample)) for sample in samples], others).snr_db
-    if apart < _SAME_DB:
+    if not apart >= _SAME_DB:  # also if it is no number
         raise CompileError(
             f"{model.name}: ONNX Runtime and the compiler compute this float model differently ({apart:.1f} dB)",
             "one of them is wrong: please report the model",

@@ -67,7 +67,7 @@ def run_model(
     if time := image.board.describe_time(result.count, result.unit):
         OUT.print(time)
     if result.unit == "cycles" and image.board.timing:
-        figures |= _hold_against_model(where, image, result.count, inputs, logs)
+        figures |= _compare_with_model(where, image, result.count, inputs, logs)
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
     _write_outputs(library, outputs, output)
     ms = image.board.milliseconds(result.count, result.unit)
@@ -88,7 +88,7 @@ def _listen(connection: drivers.Connection, image: firmware.Firmware) -> RunResu
     return result
 
 
-def _hold_against_model(
+def _compare_with_model(
     where: selection.BoardSelection,
     image: firmware.Firmware,
     cycles: int,

@@ -70,7 +70,7 @@ def say(**content: Any) -> None:
 class LocalQueue:
     """Runs of this user and computer that want the same boards of a coordinator: a folder with a file for each.
 
-    A file is locked as long as its process lives, and has what the process last said of the queue.
+    A file is locked as long as its process lives, and holds the process's last report on the queue.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -277,7 +277,7 @@ class LabgridClient:
         say(place=self._place, holder=self.holder, waited=waited, others=len(matching - {self._place}), **board)
 
     async def _wait_behind(self, queue: LocalQueue, deadline: float) -> None:
-        """Wait for the runs ahead; say where the first of them is in line, and who has what."""
+        """Wait for the runs ahead; report the first one's position, and the holder of each board."""
         self._queue, next_line = queue, 0.0
         while ahead := queue.read_ahead():
             if time.monotonic() > deadline:

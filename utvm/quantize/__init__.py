@@ -6,6 +6,7 @@ activations int8 with a zero point, or int16 without one. :func:`costs` gives th
 """
 
 import contextlib
+import io
 import math
 import re
 import tempfile
@@ -88,6 +89,9 @@ def _values(model: onnx.ModelProto, names: Sequence[str], samples: Sequence[Samp
         session = runtime(copy)
     for sample in samples:
         feed = dict(zip(inputs, sample, strict=True))
+        for name, array in feed.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ConfigError(f"a sample of {name} has a NaN or an infinity", "leave it out")
         with _named_errors("run"):
             results = session.run(wanted, feed)
         yield feed | dict(zip(wanted, map(np.asarray, results), strict=True))
@@ -196,26 +200,48 @@ def _calibrate(
     names = [*input_names(model), *(name for node in model.graph.node for name in node.output if name)]
     ends: dict[str, tuple[float, float]] = {}
     for values in _values(model, names, samples):
-        for name, array in values.items():
-            if array.dtype.kind == "f" and array.size:
-                low, high = ends.get(name, (0.0, 0.0))
-                ends[name] = min(low, float(array.min())), max(high, float(array.max()))
+        for name, array in _finite(values).items():
+            low, high = ends.get(name, (0.0, 0.0))
+            ends[name] = min(low, float(array.min(initial=low))), max(high, float(array.max(initial=high)))
+    if method in _BINS:
+        ends = _ranges_by_runtime(method, ends, _values(model, list(ends), samples))
     wide: list[str] = []
-    if method != "minmax" or least_db:
-        counts = {name: np.zeros(_BINS, np.int64) for name in ends}
+    if method == "mse" or least_db:
+        counts = {name: np.zeros(2048, np.int64) for name in ends}
+        bounds = {name: max(-low, high) or 1.0 for name, (low, high) in ends.items()}
         for values in _values(model, list(ends), samples):
             for name, array in values.items():
-                bound = max(-ends[name][0], ends[name][1]) or 1.0
-                counts[name] += np.histogram(array, _BINS, (-bound, bound))[0]
+                counts[name] += np.histogram(array, counts[name].size, (-bounds[name], bounds[name]))[0]
         for name, count in counts.items():
-            bound = max(-ends[name][0], ends[name][1]) or 1.0
-            edges = np.linspace(-bound, bound, _BINS + 1)
-            low, high = ends[name] = _ENDS[method](count, edges, *ends[name])
+            edges = np.linspace(-bounds[name], bounds[name], count.size + 1)
             centres = (edges[1:] + edges[:-1]) / 2
-            noise = _noise(count, centres, low, high)
+            if method == "mse":
+                ends[name] = _least_square(count, centres, *ends[name])
+            noise = _noise(count, centres, *ends[name])
             if 10 * math.log10(max(float(count @ centres**2), 1e-30) / max(noise, 1e-30)) < least_db:
                 wide.append(name)
     return {name: (np.float32(low), np.float32(high)) for name, (low, high) in ends.items()}, wide
+
+
+def _finite(values: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array[np.isfinite(array)] for name, array in values.items() if array.dtype.kind == "f"}
+
+
+def _ranges_by_runtime(
+    method: str, ends: Mapping[str, tuple[float, float]], samples: Iterator[dict[str, Array]]
+) -> dict[str, tuple[float, float]]:
+    """Ranges by ONNX Runtime's calibration, whose bins follow from the values that it gets first: the ends."""
+    from onnxruntime.quantization.calibrate import HistogramCollector
+
+    collector = HistogramCollector(method, False, _BINS[method], 128, _PERCENT, "same")
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+        collector.collect({name: np.array(pair, np.float32) for name, pair in ends.items()})
+        for histogram, *_ in collector.histogram_dict.values():
+            histogram[:] = 0
+        for values in samples:
+            collector.collect(_finite(values))
+        found = collector.compute_collection_result()
+    return {name: (min(0.0, float(row[0])), max(0.0, float(row[1]))) for name, row in found.items()}
 
 
 def _noise(count: Array, centres: Array, low: float, high: float) -> float:
@@ -224,44 +250,14 @@ def _noise(count: Array, centres: Array, low: float, high: float) -> float:
     return float(count @ np.where(outside == 0, ((high - low) / 255) ** 2 / 12, outside**2))
 
 
-def _percentile(count: Array, edges: Array, low: float, high: float) -> tuple[float, float]:
-    total = np.cumsum(count) / max(int(count.sum()), 1)
-    first, last = np.searchsorted(total, [_TAIL, 1 - _TAIL])
-    return max(low, min(float(edges[first]), 0.0)), min(high, max(float(edges[last + 1]), 0.0))
-
-
-def _least_square(count: Array, edges: Array, low: float, high: float) -> tuple[float, float]:
-    centres = (edges[1:] + edges[:-1]) / 2
+def _least_square(count: Array, centres: Array, low: float, high: float) -> tuple[float, float]:
     for _ in range(2):
         low = min((low * part for part in _PARTS), key=lambda end: _noise(count, centres, end, high))
         high = min((high * part for part in _PARTS), key=lambda end: _noise(count, centres, low, end))
     return low, high
 
 
-def _entropy(count: Array, edges: Array, low: float, high: float) -> tuple[float, float]:
-    """The bound whose 128 steps lose the least information, as TensorRT's calibration (GTC 2017, session 7310)."""
-    middle, divergences = len(count) // 2, {}
-    for half in range(64, middle + 1, 16):
-        inner = count[middle - half : middle + half]
-        real = inner.astype(np.float64)
-        real[0] += count[: middle - half].sum()
-        real[-1] += count[middle + half :].sum()
-        steps, some = np.arange(2 * half) * 128 // (2 * half), real > 0
-        spread = np.bincount(steps, inner) / np.maximum(np.bincount(steps, some), 1)
-        coarse = np.maximum(spread[steps], 1e-4)[some]
-        real = real[some] / real.sum()
-        divergences[half] = float(real @ np.log(real / (coarse / coarse.sum())))
-    best = min(divergences, key=lambda half: divergences[half])
-    return max(low, float(edges[middle - best])), min(high, float(edges[middle + best]))
-
-
-_BINS = 2048
-_TAIL = 1e-5
 _PARTS = np.linspace(1, 0.3, 36)
-_ENDS = {
-    "minmax": lambda count, edges, low, high: (low, high),
-    "entropy": _entropy,
-    "percentile": _percentile,
-    "mse": _least_square,
-}
-CALIBRATIONS = tuple(_ENDS)
+_BINS = {"entropy": 128, "percentile": 2048}  # ONNX Runtime's own numbers
+_PERCENT = 99.999
+CALIBRATIONS = ("minmax", *_BINS, "mse")

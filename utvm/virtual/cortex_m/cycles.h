@@ -40,7 +40,7 @@ typedef struct {
   uint8_t taken;                     /* of a branch: 0 to 3, from never to always */
   uint16_t addresses, reads, writes; /* one bit a register; reads includes the others */
   uint16_t early;                    /* of reads, a cycle before the others: addresses, operands to shift */
-  uint16_t late;                     /* of reads, a cycle after: sums of a multiplication, what is stored */
+  uint16_t late;                     /* of reads, a cycle after: sums of a multiplication, stored values */
 } decoded_t;
 
 typedef struct {
@@ -54,7 +54,7 @@ typedef struct {
   uint8_t parts[LINES];  /* one bit a part that is filled */
 } cache_t;
 
-/* Cycles beyond those of issue, by what an instruction waits for. */
+/* Cycles beyond those of issue, by their cause. */
 enum wait { WAIT_LOAD, WAIT_FLASH, WAIT_BRANCH, WAITS };
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* Weighted sums of a spectrum's energies by channel; what a channel leaves of an energy is the next one's
+/* Weighted sums of a spectrum's energies by channel; the rest of an energy belongs to the next channel
  * (signal/src/filter_bank.cc of TFLM). */
 static inline void signal_filter_bank(
     uint64_t *output, const uint32_t *input, const int16_t *weights, const int16_t *unweights,
