@@ -15,6 +15,7 @@ import pytest
 from tests.environment.reports import read_report
 from tests.farm.farms import Farm, holders, until
 from utvm.base.process.run import free_port
+from utvm.cli.farm_hosting import parse_host
 from utvm.farm.client import labgrid_python
 from utvm.paths import ROOT
 
@@ -123,3 +124,24 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
 def test_what_cannot_be_joined_is_said(tmp_path: Path, first: str, code: int, complaint: str) -> None:
     done = Farm(tmp_path / "farm").inv("farm.export", f"--through={first}", "--virtual", "host")
     assert (done.returncode, complaint in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [
+        ("desk", "desk", 22),
+        ("desk:2222", "desk", 2222),
+        ("10.0.0.1", "10.0.0.1", 22),
+        ("::1", "::1", 22),
+        ("[fe80::2]:2222", "fe80::2", 2222),
+    ],
+)
+def test_an_address_may_have_a_port(address: str, host: str, port: int) -> None:
+    parsed = parse_host("", address)
+    assert (parsed.address, parsed.port) == (host, port)
+
+
+@pytest.mark.parametrize("address", ["desk:x", "desk:0", "desk:65536", "[::1]:x"])
+def test_a_port_that_no_host_has_is_refused(tmp_path: Path, address: str) -> None:
+    done = Farm(tmp_path / "farm").inv("farm.export", "--address", address, "--virtual", "host")
+    assert done.returncode == 2 and f"error: --address {address}: its port is not from 1 to 65535" in done.stderr

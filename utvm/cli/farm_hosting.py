@@ -23,7 +23,7 @@ _LAST_PORT = 65535
 def run_farm(port: int, virtual: str, name: str, address: str, *, anyone: bool) -> None:
     if not 0 < port <= _LAST_PORT:
         raise errors.ConfigError(f"--port goes from 1 to {_LAST_PORT}")
-    host = _host(name, address)
+    host = parse_host(name, address)
     offers = boards_to_offer(host.name, virtual)
     logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
     with coordinator(port, state, logs / "coordinator.log", _say, anyone=anyone) as service:
@@ -35,7 +35,7 @@ def export_boards(through: str, virtual: str, name: str, address: str, port: int
     """Offer this computer's boards to a coordinator, directly or through ssh, until Ctrl-C."""
     if through.startswith("-"):
         raise errors.ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
-    host = _host(name, address)
+    host = parse_host(name, address)
     offers, logs = boards_to_offer(host.name, virtual), logs_of("farm.export")
     tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
     if not through and "," in coordinator_address():
@@ -87,8 +87,8 @@ def _place_name(*parts: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts))
 
 
-def _host(name: str, address: str) -> Host:
-    # Of IPv6: ADDRESS, or [ADDRESS]:PORT (RFC 3986, 3.2.2).
+def parse_host(name: str, address: str) -> Host:
+    """Return this host; ``address`` is HOST, HOST:PORT, or [ADDRESS]:PORT of IPv6 (RFC 3986, 3.2.2)."""
     match = re.fullmatch(r"\[([^]]*)\](?::(.*))?|([^:]*):([^:]*)", address)
     computer, port = (match[1] or match[3], match[2] or match[4]) if match else (address, "")
     if port and not (port.isdecimal() and 0 < int(port) <= _LAST_PORT):

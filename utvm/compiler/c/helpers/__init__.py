@@ -16,7 +16,12 @@ from utvm.base.text.templates import templates_of
 from utvm.compiler.c_files import C_TYPES, literal
 
 _FOLDER = Path(__file__).parent
-_VALUES = {"TYPE": "|".join(C_TYPES), "INTEGER": r"u?int\d+", "REAL": r"float\d+"}
+_VALUES = {
+    "TYPE": "|".join(C_TYPES),
+    "DIVISION": "(?:floor)?(?:quotient|remainder)",
+    "INTEGER": r"u?int\d+",
+    "REAL": r"float\d+",
+}
 
 
 def is_helper(name: str) -> bool:
