@@ -94,10 +94,10 @@ def test_text_of_a_history_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("66", "66 is no text to YAML: put it in quotes"),
+        ("66", "66 is not a string in YAML: put it in quotes"),
         ("683534322", "put it in quotes"),
-        (r'"a\0b"', r"text cannot have \x00 in it"),
-        (r'"a\ud800b"', r"text cannot have \ud800 in it"),
+        (r'"a\0b"', r"text cannot contain \x00"),
+        (r'"a\ud800b"', r"text cannot contain \ud800"),
     ],
 )
 def test_yaml_that_is_no_text_is_refused_in_a_sentence(value: str, said: str, tmp_path: Path) -> None:

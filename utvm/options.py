@@ -92,7 +92,7 @@ class _Option:
         try:
             return self.kind(text)
         except ValueError:
-            raise ConfigError(f"{self.flag} {text!r} is no number") from None
+            raise ConfigError(f"{self.flag} {text!r} is not a number") from None
 
     def spell(self, record: object) -> Iterator[Parts]:
         """Yield the option for a command line, in parts; nothing if its value is the default."""
@@ -109,47 +109,47 @@ def parameters(choice: type) -> list[inspect.Parameter]:
     """Return the function parameters of the options, as Invoke reads them."""
     kind = inspect.Parameter.KEYWORD_ONLY
     return [
-        inspect.Parameter(known.name, kind, default=inspect.Parameter.empty if known.required else known.unset)
-        for known in _options(choice)
+        inspect.Parameter(item.name, kind, default=inspect.Parameter.empty if item.required else item.unset)
+        for item in _options(choice)
     ]
 
 
 def helps(choice: type) -> dict[str, str]:
-    return {known.name: known.help for known in _options(choice)}
+    return {item.name: item.help for item in _options(choice)}
 
 
 def optional(choice: type) -> list[str]:
-    return [known.name for known in _options(choice) if known.bare is not None]
+    return [item.name for item in _options(choice) if item.bare is not None]
 
 
 def repeatable(choice: type) -> list[str]:
-    return [known.name for known in _options(choice) if known.kind is tuple]
+    return [item.name for item in _options(choice) if item.kind is tuple]
 
 
 def add_to_pytest(add: Callable[..., None], choice: type) -> None:
     """Add the options to pytest by ``addoption`` of a parser or group."""
-    for known in _options(choice):
-        text = known.help.replace("%", "%%")
-        if known.unset is False:
-            add(known.flag, dest=known.name, action="store_true", help=text)
-        elif known.bare is not None:
-            add(known.flag, dest=known.name, nargs="?", const=True, default=None, help=text)
+    for item in _options(choice):
+        text = item.help.replace("%", "%%")
+        if item.unset is False:
+            add(item.flag, dest=item.name, action="store_true", help=text)
+        elif item.bare is not None:
+            add(item.flag, dest=item.name, nargs="?", const=True, default=None, help=text)
         else:
-            add(known.flag, dest=known.name, default=known.unset, help=text)
+            add(item.flag, dest=item.name, default=item.unset, help=text)
 
 
 def build_record(choice: type[ChoiceT], entries: Mapping[str, object]) -> ChoiceT:
     """Build the record from values parsed by Invoke or pytest; extra values are ignored."""
     values: dict[str, Any] = {}
     switches: dict[str, str] = {}
-    for known in _options(choice):
-        if known.sets is None:
-            values[known.field.name] = known.value(entries.get(known.name, known.unset))
-        elif entries.get(known.name):
-            if other := switches.get(known.field.name):
-                raise ConfigError(f"{other} and {known.flag} exclude each other", "give one, or neither")
-            switches[known.field.name] = known.flag
-            values[known.field.name] = known.sets
+    for item in _options(choice):
+        if item.sets is None:
+            values[item.field.name] = item.value(entries.get(item.name, item.unset))
+        elif entries.get(item.name):
+            if other := switches.get(item.field.name):
+                raise ConfigError(f"{other} and {item.flag} exclude each other", "give one, or neither")
+            switches[item.field.name] = item.flag
+            values[item.field.name] = item.sets
     return choice(**values)
 
 
@@ -161,7 +161,7 @@ def narrow(choice: type[ChoiceT], record: object) -> ChoiceT:
 
 def parts(record: object) -> tuple[Parts, ...]:
     """Return the options for a command line, each in parts; paths of this computer are ``Path``."""
-    return tuple(part for known in _options(type(record)) for part in known.spell(record))
+    return tuple(part for item in _options(type(record)) for part in item.spell(record))
 
 
 def words(record: object) -> list[str]:

@@ -39,7 +39,7 @@ def discover(folder: ModuleType, attribute: str, group: str, kind: type[NamedT])
         plugin = entry.load()
         if not isinstance(plugin, kind) or plugin.name in known:
             raise ConfigError(
-                f"the entry point {entry.name} ({entry.value}) of {group} brings nothing new",
+                f"the entry point {entry.name} ({entry.value}) of {group} adds nothing",
                 f"it names a {kind.__module__}.{kind.__name__} with a name that no other has",
             )
         known[plugin.name] = plugin

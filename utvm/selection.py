@@ -89,7 +89,7 @@ class SuiteChoice:
     k: str = option("", "run only tests whose names match this expression, as pytest -k")
     m: str = option("", "run only tests whose marks match this expression, as pytest -m")
     last_failed: bool = option(False, "run only tests that failed in the last run on this board, if any did")
-    reruns: int = option(0, "begin again so often, at most 5, if a run has no verdict; no failed test runs again")
+    reruns: int = option(0, "repeat a run without a verdict so often, at most 5; failed tests do not run again")
 
     @property
     def names(self) -> tuple[str, ...]:

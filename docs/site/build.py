@@ -27,7 +27,7 @@ from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder
 from utvm.base.text.templates import templates_of
 from utvm.cli.output import OUT
-from utvm.cli.progress import telling
+from utvm.cli.progress import print_steps
 from utvm.environment.python_lock import locked_venv
 from utvm.errors import BoardError, ConfigError, UtvmError
 
@@ -44,7 +44,7 @@ def build(output: Path) -> None:
     check_folder(output)
     if output.exists() and any(output.iterdir()) and not (output / "search").is_dir():
         raise ConfigError(f"{output} has files that are no site", "name a folder that is new or empty")
-    with telling() as say:
+    with print_steps() as say:
         _build(output, say)
     OUT.print(f"site: {output / 'index.html'}")
 

@@ -154,15 +154,13 @@ def read(folder: Path, content: bytes) -> None:
 def test_a_picture_is_refused_as_what_it_is(tmp_path: Path, first: bytes) -> None:
     path = tmp_path / "cat.png"
     path.write_bytes(first + bytes(100))
-    with pytest.raises(
-        ConfigError, match=r"is a picture, and arrays are asked for\n  hint: numpy.save its numbers"
-    ):
+    with pytest.raises(ConfigError, match=r"is a picture; give arrays\n  hint: save its numbers with numpy.save"):
         read_arrays(str(path))
 
 
 def test_what_may_have_no_end_is_refused_unread(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "samples.csv")
-    wrong = {"/dev/zero": "is no regular file", str(tmp_path / "samples.csv"): "is no regular file"}
+    wrong = {"/dev/zero": "is not a regular file", str(tmp_path / "samples.csv"): "is not a regular file"}
     for path, said in {**wrong, "/proc/self/environ": "is empty", str(tmp_path): "is a folder"}.items():
         with pytest.raises(ConfigError, match=said):
             read_arrays(path)

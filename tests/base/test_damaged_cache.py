@@ -80,7 +80,7 @@ def each_flip(cache: Cache, key: str, samples: int | None = None) -> int:
 def test_each_flipped_byte_of_each_file_is_seen(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
     flipped = each_flip(cache, "k")
     assert len(caplog.records) == flipped > 250
-    assert "k: damaged, not used; it is set aside as k.damaged and made again" in caplog.messages[0]
+    assert "k: damaged, not used; set aside as k.damaged and created again" in caplog.messages[0]
 
 
 def _swap(one: Path, two: Path) -> None:

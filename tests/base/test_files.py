@@ -23,7 +23,7 @@ def test_text_that_may_have_no_end_is_refused_unread(tmp_path: Path) -> None:
     pipe, bytes_only = tmp_path / "pipe.yaml", tmp_path / "bytes.yaml"
     os.mkfifo(pipe)
     bytes_only.write_bytes(b"\xff")
-    wrong = {pipe: "is no regular file", bytes_only: "is not UTF-8 text", tmp_path / "no": "no such"}
+    wrong = {pipe: "is not a regular file", bytes_only: "is not UTF-8 text", tmp_path / "no": "no such"}
     for path, said in wrong.items():
         with pytest.raises(ConfigError, match=f"{path}: .*{said}"):
             read_text(path)

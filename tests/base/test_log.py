@@ -103,10 +103,10 @@ def test_what_was_made_before_and_what_was_not(tmp_path: Path) -> None:
         cache.find("0123456789abcdef")
     told = re.findall(r"utvm\.cache: (.*)", _kept(tmp_path))
     assert told == [
-        "things 0123456789ab: is not there, and is made",
+        "things 0123456789ab: is missing, creating it",
         "things 0123456789ab: was made before",
         f"{tmp_path}/things/0123456789abcdef: damaged, not used; "
-        "it is set aside as 0123456789abcdef.damaged and made again",
+        "set aside as 0123456789abcdef.damaged and created again",
     ]
 
 

@@ -206,5 +206,5 @@ def test_a_tool_s_version_is_what_it_says_whatever_that_is(says: str, version: s
 
 
 def test_tool_without_version_is_not_believed() -> None:
-    with pytest.raises(ToolchainError, match="sh says nothing of its version"):
+    with pytest.raises(ToolchainError, match="sh does not report its version"):
         version_of(["sh", "-c", "echo"], error=ToolchainError)

@@ -75,7 +75,7 @@ def test_what_no_board_file_is_is_said_at_once(tmp_path: Path) -> None:
     file = folder / "board.yaml"
     text = file.read_text()
     for content, said in (
-        (f"{text}cpu: rv64imac\n", r"is not valid YAML: line \d+: 'cpu' is there twice"),
+        (f"{text}cpu: rv64imac\n", r"is not valid YAML: line \d+: 'cpu' occurs twice"),
         (f"{text}# {'x' * (1 << 20)}\n", "is larger than 1 MiB"),
     ):
         file.write_text(content)

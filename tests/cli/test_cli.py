@@ -79,12 +79,12 @@ def test_doctor_calls_nothing_missing_unchecked() -> None:
         (["model.run", "--model", ROOT / "README.md", "--board", "stm32f746"], "README.md"),
         (
             ["model.run", DIGITS, "--board", "stm32f746", "--set=in-ram=yes", "--standing-alone"],
-            "exclude each other: RAM does not",
+            "exclude each other: RAM loses",
         ),
         (["firmware.size", "--model", DIGITS, "--board", "nowhere/board"], "nowhere/board"),
         (["board.show", "no-such-board"], "no-such-board"),
         (["board.gdb", "--model", DIGITS, "--board", "host"], "host has no debug port"),
-        (["board.gdb", "--elf", "none.elf", "--board", "host"], "hint: take a board that has, virtual ones too"),
+        (["board.gdb", "--elf", "none.elf", "--board", "host"], "hint: choose a board with one"),
         (["board.reset", "--board", "host"], "host has no debug port"),
         (["firmware.flash", "none.elf", "--board", "host"], "host has no debug port"),
         (["hil", "--help-me"], "--help-me"),
@@ -338,7 +338,7 @@ def test_an_array_that_is_no_input_of_the_model_is_refused(tmp_path: Path) -> No
     np.savez(given, image=np.zeros((1, 1, 8, 8), np.float32), y=np.zeros(3, np.float32))
     done = inv("model.run", "--model", DIGITS, "--board", "host", "--input", given)
     assert done.returncode == 2
-    assert "has an array y, which is no input\n  hint: inputs: image" in done.stderr
+    assert "its array y is not an input\n  hint: inputs: image" in done.stderr
 
 
 def test_a_damaged_archive_of_inputs_is_refused(tmp_path: Path) -> None:

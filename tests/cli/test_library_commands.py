@@ -75,7 +75,7 @@ def test_a_report_counts_misra_findings_and_says_why_they_stay(tmp_path: Path) -
     ("options", "said"),
     [
         (["--model", MODEL, "--set", "executor=vm"], "executor cannot be 'vm'\n  hint: it is one of aot, graph"),
-        (["--model", MODEL, "--set", "memory=fast=lots"], "'fast=lots' is no memory region"),
+        (["--model", MODEL, "--set", "memory=fast=lots"], "'fast=lots' is not a memory region"),
         (["--model", MODEL, "--set", "pin=image"], "TENSOR=REGION"),
         (["--model", MODEL, "--set", "colour=red"], "no key 'colour' here\n  hint: the keys are shape, tuned"),
         (["--model", MODEL, "--set", "colour=3"], "no input that --set can fix: colour"),

@@ -110,7 +110,7 @@ def test_a_value_that_may_be_left_out_has_another_meaning_then() -> None:
 
 
 def test_what_is_no_number_and_what_excludes_another_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--often 'twice' is no number"):
+    with pytest.raises(ConfigError, match="--often 'twice' is not a number"):
         options.build_record(_Choice, {"often": "twice"})
     with pytest.raises(ConfigError, match="--physical and --virtual exclude each other"):
         options.build_record(BoardSelection, {"physical": True, "virtual": True})

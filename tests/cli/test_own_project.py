@@ -107,7 +107,7 @@ def test_a_limit_that_is_broken_fails_with_the_figure(demo: Path) -> None:
     path.write_text(path.read_text().replace("flash: 65536", "flash: 1000"))
     done = inv("hil", "--board", "host")
     assert done.returncode == 1
-    assert "bytes, and at most 1000 is asked" in done.stdout
+    assert "bytes, and the limit is 1000" in done.stdout
 
 
 @pytest.mark.nightly

@@ -108,7 +108,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     one = _written(tmp_path / "one", {"one": 1})
     (tmp_path / "no").write_text('{"model": "m"}')
     others = {
-        tmp_path / "no": "is no profile",
+        tmp_path / "no": "is not a profile",
         tmp_path / "nowhere": "there is no such file",
         _written(tmp_path / "ns", {"one": 1}, "ns"): "counts instructions and",
         _written(tmp_path / "other", {"other": 1}): "no layer in common",

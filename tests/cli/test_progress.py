@@ -8,7 +8,7 @@ import time
 import pytest
 
 from utvm.cli import progress
-from utvm.cli.progress import ProgressLine, telling, working
+from utvm.cli.progress import ProgressLine, print_steps, show
 from utvm.hil.display import Display
 
 
@@ -44,7 +44,7 @@ def test_without_a_terminal_there_is_a_line_for_each_step(
     monkeypatch.setattr(progress, "_LOOK", 0.01)
     monkeypatch.setattr(progress, "_SHORT", 0.0)
     printed = ""
-    with working("thinking") as step:
+    with show("thinking") as step:
         for word in ("thinking", "writing"):
             step(word)
             while word not in printed:
@@ -58,7 +58,7 @@ def test_steps_are_printed_unless_the_terminal_is_taken(
 ) -> None:
     for name in ("_LOOK", "_SHORT", "_NOW_AND_THEN"):
         monkeypatch.setattr(progress, name, 0.01)
-    with telling() as say:
+    with print_steps() as say:
         say("thinking")
         time.sleep(0.2)
         said = capsys.readouterr()

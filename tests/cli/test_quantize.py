@@ -177,7 +177,7 @@ def test_bias_of_two_dimensions() -> None:
 def test_what_onnxruntime_cannot_run_is_one_sentence() -> None:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
     model = _small(nodes, {"shape": np.array([7, 4]), "w": _random(4, 3)}, 13, [1, 6])
-    with pytest.raises(ConfigError, match="ONNX Runtime, which quantises, does not run the model: ") as caught:
+    with pytest.raises(ConfigError, match="ONNX Runtime cannot run the model: ") as caught:
         quantize(model, [[_random(1, 6)]])
     assert "\n" not in caught.value.message
 
@@ -248,12 +248,12 @@ def test_tensors_that_8_bits_blur_get_16() -> None:
         ([DIGITS], "--samples is missing\n  hint: an .npz"),
         (
             [DIGITS, "--samples", SAMPLES, "--to", "int4"],
-            "--to 'int4' is no type of a quantised model\n  hint: one of int8",
+            "--to 'int4' is not a type of quantised models\n  hint: one of int8",
         ),
         ([DIGITS, "--samples", "none.npz"], "none.npz"),
         (
             [DIGITS, "--samples", SAMPLES, "--calibration", "mean"],
-            "'mean' is no calibration\n  hint: one of minmax",
+            "'mean' is unknown\n  hint: one of minmax",
         ),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", "nan"], "--least-snr nan is not possible\n  hint: give dB"),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", -5], "--least-snr -5 is not possible"),

@@ -60,4 +60,4 @@ def test_a_command_takes_it(model: Path, tmp_path: Path) -> None:
     # The first two rows of w.
     assert np.load(tmp_path / "y.npy").tolist() == [[0, 1, 2], [3, 4, 5]]
     wrong = inv(*run, "--set", "shape=x=2,four")
-    assert (wrong.returncode, "is no shape\n  hint: write shape=NAME=1,8,8,1" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "is not a shape\n  hint: write shape=NAME=1,8,8,1" in wrong.stderr) == (2, True)

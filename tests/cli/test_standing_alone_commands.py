@@ -74,7 +74,7 @@ def test_a_model_runs_on_a_board_that_is_left_alone(tmp_path: Path, picture: Pat
     words = ("model.run", *BOARD, "--virtual", "--input", picture, "--output", came, "--json", figures)
     done = inv(*words, "--standing-alone")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "switched off and on" in done.stdout
+    assert "power-cycled" in done.stdout
     assert "power on" in done.stdout
     ((expected,),) = tflite_micro(MODEL.read_bytes(), [[np.load(picture)]])
     assert np.load(came).tobytes() == expected.tobytes()

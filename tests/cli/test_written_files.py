@@ -93,7 +93,7 @@ def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_replaced_by_one() -> None:
-    with pytest.raises(ConfigError, match="/dev/null: is no file"):
+    with pytest.raises(ConfigError, match="/dev/null: is not a regular file"):
         check_writable("/dev/null")
 
 

@@ -56,7 +56,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_directory_and_pipe_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, said in ((tmp_path, "is a folder"), (tmp_path / "pipe", "is no regular file")):
+    for path, said in ((tmp_path, "is a folder"), (tmp_path / "pipe", "is not a regular file")):
         with pytest.raises(ConfigError, match=said):
             load(path)
 
@@ -163,7 +163,7 @@ def test_all_reasons_are_named_at_once() -> None:
     for reason in (
         "Sinkhole (at the_y)",
         "Dropout (at the_a): training mode, which is random, is not supported",
-        "NonZero (at the_places): it gives as many places as there are elements other than zero",
+        "NonZero (at the_places): the size of its result depends on the data",
         "RoiAlign (at the_b): the mode max is not supported",
     ):
         assert reason in text
@@ -282,7 +282,7 @@ def test_an_input_that_is_left_out_and_may_not_be() -> None:
 
 def test_a_name_that_is_no_text() -> None:
     content = identity([2]).SerializeToString().replace(b"Identity", b"Identit\xff")
-    with pytest.raises(CompileError, match="breaks ONNX's rules: a name in it is no UTF-8"):
+    with pytest.raises(CompileError, match="breaks ONNX's rules: a name in it is not UTF-8"):
         from_onnx(content, "bad")
 
 

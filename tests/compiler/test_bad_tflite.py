@@ -122,7 +122,7 @@ def test_output_that_nothing_makes() -> None:
 
 
 def test_value_given_twice() -> None:
-    assert "tensor 'y' is given a value more than once" in refusal(chain([RELU, RELU]))
+    assert "tensor 'y' is written more than once" in refusal(chain([RELU, RELU]))
 
 
 def test_no_operators() -> None:

@@ -49,12 +49,12 @@ def test_terminal_output_is_in_the_log(
             run_bounded("m", "crash", lambda: (os.write(2, b"three\n"), _crash(signal.SIGABRT)))
     assert capfd.readouterr() == ("", "")
     said = [record.getMessage() for record in caplog.records]
-    assert "what had to try said: one" in said and "what had to crash said: three" in said
-    assert "what had to try said: [12:00:00] relax.cc:67: Warning: two" in said
+    assert "the process to try printed: one" in said and "the process to crash printed: three" in said
+    assert "the process to try printed: [12:00:00] relax.cc:67: Warning: two" in said
 
 
 def test_stopped_process_is_reported_and_ended() -> None:
-    with pytest.raises(ProvisionError, match="what had to try was stopped by a signal, and did not go on"):
+    with pytest.raises(ProvisionError, match="the process to try was stopped by a signal"):
         run_bounded("m", "try", lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
@@ -74,7 +74,7 @@ def test_a_fault_of_ours_comes_back_with_its_traceback() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
 def test_a_crash_is_one_error_that_names_the_model(number: signal.Signals) -> None:
-    with pytest.raises(CompileError, match=rf"^m\.onnx: what had to try crashed \({number.name}\)"):
+    with pytest.raises(CompileError, match=rf"^m\.onnx: the process to try crashed \({number.name}\)"):
         run_bounded("m.onnx", "try", lambda: _crash(number))
 
 
@@ -83,7 +83,7 @@ def test_compiler_crash_leaves_no_cache_entry(monkeypatch: pytest.MonkeyPatch, t
     model = OPERATOR_CASES[0].model()
     with monkeypatch.context() as patch:
         patch.setattr(build, "import_model", lambda _: _crash(signal.SIGABRT))
-        with pytest.raises(CompileError, match=r"what had to compile the model crashed \(SIGABRT\)"):
+        with pytest.raises(CompileError, match=r"the process to compile the model crashed \(SIGABRT\)"):
             compile_model(model)
     assert compile_model(model).operators
 
@@ -93,7 +93,7 @@ def test_a_crash_of_onnx_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
     path.write_bytes(OPERATOR_CASES[0].model().content)
     assert load(path).content == path.read_bytes()
     monkeypatch.setattr(onnx_file, "check", lambda *_: _crash(signal.SIGABRT))
-    with pytest.raises(CompileError, match=r"m\.onnx: what had to read the model crashed \(SIGABRT\)"):
+    with pytest.raises(CompileError, match=r"m\.onnx: the process to read the model crashed \(SIGABRT\)"):
         load(path)
 
 

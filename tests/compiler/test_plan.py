@@ -235,7 +235,7 @@ def test_pins_of_what_is_not_there_are_refused() -> None:
     with pytest.raises(CompileError, match="tensor nobody") as caught:
         chain([16, 16, 16]).plan(Memory(pins={"nobody": "arena"}))
     assert "t0, t1, t2" in caught.value.hint
-    with pytest.raises(ConfigError, match="region sdram, which is not there"):
+    with pytest.raises(ConfigError, match="region sdram, which does not exist"):
         Memory(pins={"t0": "sdram"})
 
 

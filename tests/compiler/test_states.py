@@ -103,7 +103,7 @@ def test_failed_run_leaves_nothing_and_states_stay() -> None:
             model.run(STEPS[3], outside)
         np.testing.assert_array_equal(model.run(STEPS[0], inside).outputs[0], BEGIN + STEPS[0])
         other = connection.load(from_tflite(plain.finish(["x"], ["y"]), "plain"))
-        with pytest.raises(ConfigError, match="plain keeps nothing between runs"):
+        with pytest.raises(ConfigError, match="plain has no state between runs"):
             other.forget()
 
 

@@ -177,7 +177,7 @@ def page(known: Mapping[str, Any]) -> str:
 
 _PAGE = """
 ## TensorFlow Lite
-Each operator that TensorFlow Lite Micro registers, but for the four below, is tested in each element type that its
+Each operator that TensorFlow Lite Micro registers, except the four below, is tested in each element type that its
 reference kernels support. Random layers, over shapes, strides, paddings, activations and scales, equal the
 kernels' integers bit for bit, and their floats except for the last bits. int16 is 16x8: activations of 16 bits,
 weights of 8, biases of 64 or 32.

@@ -97,7 +97,7 @@ def test_who_wished_for_nothing_is_told_to_plug_it_in(monkeypatch: pytest.Monkey
     use(tmp_path, monkeypatch.setattr)  # an empty bus
     with pytest.raises(ConfigError, match="stm32f746 can only be plugged in") as caught:
         choose(boards.load("stm32f746:driver=usb"), BoardSelection())
-    assert caught.value.hint == "plug it in; ./inv board.detect shows what is found"
+    assert caught.value.hint == "plug it in; ./inv board.detect lists probes"
 
 
 def test_driver_that_is_not_installed_is_an_error(tmp_path: Path) -> None:

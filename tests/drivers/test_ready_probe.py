@@ -146,4 +146,4 @@ def test_chip_in_stop_mode_is_reached_under_reset(
     with attach(board, "physical", log_directory=tmp_path / "second", say=said.append) as connection:
         assert connection.gdb.read_register("pc") == image.symbols["start"]
         assert connection.first_difference(image) is None
-    assert said == ["the chip does not answer: once more, connecting under reset"]
+    assert said == ["the chip does not answer; trying again under reset"]

@@ -49,15 +49,15 @@ def _edit(path: Path, old: str, new: str) -> None:
         ("python.in", "pyserial\n", "snowflake\n", "asks for snowflake, pylock.toml does not have it"),
         ("debian.lock", '"name": "apt"', '"nome": "apt"', "packages"),
         ("debian.lock", '"sha256": "', '"sha256": "x', "sha256"),
-        ("pylock.toml", '"annotated-types"', '"annotated-types', "pylock.toml: is no lock for Python 3.11"),
+        ("pylock.toml", '"annotated-types"', '"annotated-types', "pylock.toml: is not a lock for Python 3.11"),
         (
             "pylock.toml",
             "hashes = { sha256",
             "hashes = { sha1",
-            "pylock.toml: is no lock for Python 3.11: 'sha256'",
+            "pylock.toml: is not a lock for Python 3.11: 'sha256'",
         ),
-        ("pylock.toml", "path = ", "place = ", "pylock.toml: is no lock for Python 3.11: .*path"),
-        ("pylock.toml", "0-py3-none-any.whl", "0-py2-none-any.whl", "pylock.toml: is no lock"),
+        ("pylock.toml", "path = ", "place = ", "pylock.toml: is not a lock for Python 3.11: .*path"),
+        ("pylock.toml", "0-py3-none-any.whl", "0-py2-none-any.whl", "pylock.toml: is not a lock"),
     ],
 )
 def test_a_file_changed_by_hand_is_named(provision: Path, file: str, old: str, new: str, said: str) -> None:
@@ -145,7 +145,7 @@ def test_of_what_uv_finds_the_lock_has_what_our_systems_take(
     assert 'path = "wheels/one-1.0-py3-none-any.whl"' in written
     assert "winter" not in written
     assert "marker" not in written
-    with pytest.raises(ProvisionError, match=r"no lock for Python 3\.10"):
+    with pytest.raises(ProvisionError, match=r"not a lock for Python 3\.10"):
         _resolve(tmp_path, monkeypatch, pylock(*files))
 
 

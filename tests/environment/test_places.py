@@ -221,7 +221,7 @@ def _processes(word: str) -> list[object]:
 def test_a_container_has_no_way_to_another_place(engine: str, built: dict[str, Any]) -> None:
     done = inv("docker.run", "./inv hil --board host --in host", DOCKER_HOST=engine)
     assert done.returncode == 2
-    assert "from here there is no way to host" in done.stderr
+    assert "where host is not available" in done.stderr
 
 
 @pytest.mark.nightly

@@ -66,7 +66,7 @@ def test_another_s_key_is_seen(signed: Path, tmp_path: Path) -> None:
 
 
 def test_a_key_that_cannot_be_used_is_refused_before_the_work(key: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"utvm\.pub: is no secret key"):
+    with pytest.raises(ConfigError, match=r"utvm\.pub: is not a secret key"):
         check_key(str(tmp_path / "utvm.pub"))
     check_key(str(key))
     for command in ("docker.build", "vm.box"):

@@ -106,7 +106,7 @@ def test_a_lease_that_somebody_ends_is_lost(tmp_path: Path) -> None:
 
 def test_a_command_that_prints_fetches_nothing(tmp_path: Path) -> None:
     listed = inv("farm.list", LG_COORDINATOR="127.0.0.1:9", XDG_CACHE_HOME=str(tmp_path))
-    assert (listed.returncode, "a command that prints fetches nothing" in listed.stderr) == (3, True)
+    assert (listed.returncode, "this command does not fetch them" in listed.stderr) == (3, True)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 1000]
 
 

@@ -73,5 +73,5 @@ def test_an_object_without_such_a_constant_is_refused(afterwards: str, tmp_path:
     source = "const char weights[4] = {1, 2, 3, 4};\n"
     subprocess.run(["gcc", "-c", "-xc", "-", "-o", path], input=source, text=True, check=True)
     subprocess.run([afterwards, path], check=True)
-    with pytest.raises(ToolchainError, match="made no constant weights of 3 bytes"):
+    with pytest.raises(ToolchainError, match="created no constant weights of 3 bytes"):
         fill(path, {"weights": b"abc"})

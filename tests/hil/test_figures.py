@@ -58,6 +58,6 @@ def test_time_has_a_limit(small_firmware: Firmware) -> None:
     board = boards.load("nucleo-l4r5zi:cycles=model")
     run = RunResult((np.array([[1.0]]),), 1_200_000, "modelled cycles", 0)
     result = summarise("m", replace(small_firmware, board=board), [run], executor="host-driven")
-    for limit, broken in ((9.5, ["m: ms is 10.0, and at most 9.5 is asked"]), (10, [])):
+    for limit, broken in ((9.5, ["m: ms is 10.0, and the limit is 9.5"]), (10, [])):
         limits = Limits(file=Path("m.onnx"), samples=Path("m.npz"), ms=limit)
         assert ProjectModel("m", limits, Path()).broken(result) == broken

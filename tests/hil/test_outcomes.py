@@ -257,7 +257,7 @@ def test_trouble_is_neither_failed_nor_passed(run_suite: Runner, trouble: str) -
         "test_with_trouble": "infrastructure",
         "test_after": "passed",
     }
-    assert "attached once more" in done.messages["test_with_trouble"]
+    assert "attached again" in done.messages["test_with_trouble"]
     assert done.exit_code == 3
     assert done.report["verdict"] == "infrastructure"
     assert done.lines[-1].startswith(
@@ -298,7 +298,7 @@ def test_a_run_stops_when_the_board_does_not_come_back(run_suite: Runner) -> Non
         "test_with_trouble": "infrastructure",
         "test_after": "not run",
     }
-    assert "once more failed" in done.messages["test_with_trouble"]
+    assert "again failed" in done.messages["test_with_trouble"]
     assert "no device found" in done.messages["test_with_trouble"]
     assert "infrastructure trouble in" in done.messages["test_after"]
     assert done.exit_code == 3

@@ -142,11 +142,11 @@ def test_missing_program_behaviour_is_a_failure_with_its_place(counter: Path) ->
     report = _run(counter, "stm32f746", _WRONG)
     assert [test["outcome"] for test in report["tests"]] == ["failed", "failed", "failed", "infrastructure"]
     stands, said, locked, named = (test["message"] for test in report["tests"])
-    assert "did not come to vectors within 0.2 s; it stands in" in stands
+    assert "did not reach vectors within 0.2 s; it is in" in stands
     assert "main.c:" in stands
     assert "did not come to handle_event: the core locked up" in locked
     assert "the console did not say b'counter 2' within 0.1 s" in said
-    assert said.endswith("its console ended with:\ncounter 1.4 ready")
+    assert said.endswith("last console output:\ncounter 1.4 ready")
     assert "app-stm32f746.elf has no symbol 'evnts'" in named
 
 
@@ -195,6 +195,6 @@ def test_it_is_flashed_and_listened_to_by_hand(counter: Path) -> None:
     assert "counter 1.4 ready" in done.stdout
     heard = inv("board.monitor", "--board", "stm32f746", "--virtual", "--seconds", "0.1", cwd=counter)
     assert heard.returncode == 0, heard.stderr
-    assert "each command has a VIRTUAL board of its own, with nothing on it" in " ".join(heard.stdout.split())
+    assert "each command starts a fresh, empty VIRTUAL board" in " ".join(heard.stdout.split())
     assert inv("board.reset", "--board", "mps2-an500", cwd=counter).returncode == 0
     assert "has no debug port" in inv("board.monitor", "--board", "host", "--seconds", "1", cwd=counter).stderr

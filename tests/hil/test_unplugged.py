@@ -95,7 +95,7 @@ def test_returning_board_is_attached_again(desk: Desk, maker: str, kind: str) ->
     assert done.exit_code == 3, done.stdout + done.stderr
     assert done.outcomes == {"test_before": "passed", "test_during": "infrastructure", "test_after": "passed"}
     assert "was unplugged and plugged in again" in done.messages["test_during"]
-    assert "attached once more" in done.messages["test_during"]
+    assert "attached again" in done.messages["test_during"]
     assert done.report["board"]["kind"] == kind
     again = desk.run("return")
     assert (again.exit_code, again.report["verdict"]) == (0, "passed")

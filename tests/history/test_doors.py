@@ -233,7 +233,7 @@ def test_a_run_without_a_verdict_begins_again_if_so_told(project: Path) -> None:
     (project / "hil").mkdir()
     (project / "hil" / "test_small.py").write_text(_LOST_ONCE.format(marker=str(project / "marker"), fine=False))
     done = inv("hil", "--reruns", "2")
-    assert (done.returncode, done.stdout.count("no verdict; once more")) == (1, 1), done.stdout
+    assert (done.returncode, done.stdout.count("no verdict; running again")) == (1, 1), done.stdout
     assert len(list((project / "build/reports").glob("[0-9]*/report.json"))) == 2
     wrong = inv("hil", "--reruns", "6")
     assert (wrong.returncode, "--reruns is 6" in wrong.stderr) == (2, True)

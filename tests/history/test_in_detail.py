@@ -421,7 +421,7 @@ def test_pages_that_cannot_be_written_and_damaged_nights_are_named(
     night.mkdir(parents=True)
     (night / "nightly.json").write_text("{}")
     (problem,) = iter_reports(tmp_path / "nights")
-    assert isinstance(problem, str) and "is no report on a night" in problem
+    assert isinstance(problem, str) and "is not a nightly report" in problem
 
 
 def test_reports_of_another_location_are_added_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def test_crossed_limit_fails_and_names_the_commit(tmp_path: Path, monkeypatch: p
     outcome, message = _cases(tmp_path)[limit]
     assert outcome == "failed"
     assert message.startswith(
-        f"flash is {flash:,} on PROCESS host, and at most {flash * 20 // 21 * 1.01:,.0f} is asked"
+        f"flash is {flash:,} on PROCESS host, and the limit is {flash * 20 // 21 * 1.01:,.0f}"
     )
     assert good[:12] not in message  # it was above this limit, too
     assert "digits:flash" in done.stdout
@@ -113,7 +113,7 @@ def test_worst_figure_of_each_model_meets_its_limit(project: Path) -> None:
         node: ("passed", ""),
         "utvm.yaml::m:ram": ram,
     }
-    above = "flash is 1,101 on VIRTUAL stm32f746, and at most 1,100 is asked, +10 % of 1,000"
+    above = "flash is 1,101 on VIRTUAL stm32f746, and the limit is 1,100, +10 % of 1,000"
     # What a run does not have is left out, and other models are no word on this one.
     models = [_ran("m", flash_bytes=None), _ran("n", flash_bytes=9999), _ran("x", flash_bytes=9999)]
     assert _judged(*models) == {}

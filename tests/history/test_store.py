@@ -201,7 +201,7 @@ def test_reports_that_cannot_be_read_are_left_out_by_name(project: Path) -> None
     done = inv("history.import", "build")
     assert done.returncode == 0
     assert done.stdout.count("warning: left out: ") == 2
-    assert "1 runs added, 0 were there, 2 reports left out" in done.stdout
+    assert "1 runs added, 0 already there, 2 reports left out" in done.stdout
     assert inv("history.import", "nowhere").returncode == 2
 
 
@@ -216,8 +216,8 @@ def test_another_history_is_merged_by_run(asked: Asked, project: Path) -> None:
     assert record(mine, *nights[:2]) == record(theirs, other, *reversed(nights[1:])) == ""
     assert record(whole, *nights, other) == ""
     done = inv("history.import", "theirs.sqlite")
-    assert done.stdout.endswith("2 runs added, 1 were there, 0 reports left out\n"), done.stderr
-    assert "0 runs added, 3 were there" in inv("history.import", "theirs.sqlite").stdout
+    assert done.stdout.endswith("2 runs added, 1 already there, 0 reports left out\n"), done.stderr
+    assert "0 runs added, 3 already there" in inv("history.import", "theirs.sqlite").stdout
 
     def rows(path: Path) -> list[list[tuple[object, ...]]]:
         queries = (

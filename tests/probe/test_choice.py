@@ -97,7 +97,7 @@ def test_virtual_usb_board_is_not_physical(board: Board, plug: Plug) -> None:
     plug(VIRTUAL)
     with pytest.raises(ConfigError, match="the probe V-1 is VIRTUAL"):
         find_probe(board, "physical", "V-1")
-    with pytest.raises(ProbeError, match="what is plugged in is virtual: virtual st-link V-1 at USB 2-1"):
+    with pytest.raises(ProbeError, match="only virtual probes are plugged in: virtual st-link V-1 at USB 2-1"):
         find_probe(board, "physical", "")
     plug(VIRTUAL, NUCLEO)
     assert find_probe(board, "physical", "") == NUCLEO

@@ -182,4 +182,4 @@ def test_probe_is_reset_once_if_allowed(plug: Plug) -> None:
 def test_an_answer_of_another_length_is_none(plug: Plug) -> None:
     """As from a probe whose last host went away before it fetched an answer."""
     plug(Port(Scripted(0x374B, {VERSION: b"\x80\0"})))
-    assert "does not answer what it was asked (8000)" in examine(only()).left_out
+    assert "gives an unexpected reply (8000)" in examine(only()).left_out

@@ -251,7 +251,7 @@ def test_an_absurd_length_ends_the_connection(bridge: Bridge, bench: Bench) -> N
     with RawClient(bridge.port, KEY).greet() as client:
         client.ask(opening())
         client.socket.sendall(struct.pack("<Q", 1 << 60) + b"more")
-        assert b"out of the question" in client.answer()
+        assert b"too long for any board" in client.answer()
         assert client.is_closed()
     assert eventually(lambda: free(bench))
 

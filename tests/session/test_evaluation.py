@@ -91,6 +91,6 @@ def test_arrays_that_are_not_the_inputs_are_refused(arrays: dict[str, npt.NDArra
 
 def test_an_array_that_is_no_input_is_not_passed_over() -> None:
     arrays = {"image": np.zeros((4, 1, 2, 2), np.float32), "imgae": np.ones((4, 1, 2, 2), np.float32)}
-    with pytest.raises(ConfigError, match="an array 'imgae', which is no input") as caught:
+    with pytest.raises(ConfigError, match="an array 'imgae', which is not an input") as caught:
         as_samples(arrays, [_IMAGE])
     assert "image" in caught.value.hint

@@ -32,8 +32,8 @@ def test_a_row_is_the_class_and_a_column_what_it_was_taken_for() -> None:
     [
         ([], [], "labels are for a model with one output"),
         ([*_scores(1), [np.zeros(3), np.zeros(3)]], [1, 1], "labels are for a model with one output"),
-        (_scores(1), [3], "label 3 is no class of the model, which has 3"),
-        (_scores(1, 1), [0, -1], "label -1 is no class"),
+        (_scores(1), [3], "label 3 is not a class of the model, which has 3"),
+        (_scores(1, 1), [0, -1], "label -1 is not a class"),
     ],
 )
 def test_what_is_no_classifier_s_is_refused(answers: _Answers, labels: list[int], message: str) -> None:

@@ -270,7 +270,7 @@ def test_performance_of_a_virtual_board_is_no_time(tmp_path: Path) -> None:
     assert (found["unit"], found["inferences_per_second"]) == ("instructions", None)
     assert len(set(found["per_inference"])) == 1
     assert "instructions are no time" in done.stdout
-    assert "no official result" in done.stdout
+    assert "not an official result" in done.stdout
 
 
 def _autoencoder() -> bytes:
@@ -333,7 +333,7 @@ def test_figures_are_those_of_others() -> None:
         (["--task", "ic01", "--mode", "energy"], "--mode performance or"),
         (["--task", "ic01", "--mode", "accuracy"], "--data FOLDER"),
         (["--task", "ic01", "--data", "nowhere"], "y_labels.csv"),
-        (["--task", "ic01", "--data", "data"], "line 1 is no row"),
+        (["--task", "ic01", "--data", "data"], "line 1 is not a row"),
         (["--task", "ic01", "--data", "short"], "has 3 bytes, and the model's input 64"),
         (["--task", "ic01", "--iterations", "0"], "--iterations from 1"),
     ],

@@ -196,7 +196,7 @@ def test_what_an_earlier_image_gave_away_is_refused_by_name(
             first["main"]
         with pytest.raises(Exception, match=gone):
             timed(*now)
-        gone = r"a tensor of before is gone: other\.tar was loaded since"
+        gone = r"an earlier tensor is gone: other\.tar was loaded since"
         with pytest.raises(Exception, match=gone):
             before[0].numpy()
         with pytest.raises(Exception, match=gone):
@@ -261,7 +261,7 @@ def test_impossible_request_is_one_error_and_the_board_goes_on(
             _tar(lib0__c=_C % (b'__asm__(".incbin \\"%s\\"");' % bytes(secret), b"return 0;")),
             "cannot be linked: file not found: .*secret.txt",
         ),
-        (_tar(metadata__json=b"{"), "metadata.json is no JSON"),
+        (_tar(metadata__json=b"{"), "metadata.json is not JSON"),
         (_tar(metadata__json=b'{"version": 7}'), "metadata.json: .*required"),
         (
             packed[:changed] + b"return 1;" + packed[changed + 9 :],
@@ -279,7 +279,7 @@ def test_impossible_request_is_one_error_and_the_board_goes_on(
             assert json.loads(stats())["board"] == "stm32f746"
             remote.remove(f"case{number}")
         for name in ("../up", "..", ".", "a/b", "/etc/x", "x" * 129, "new\nline"):
-            with pytest.raises(Exception, match="is no name of a file"):
+            with pytest.raises(Exception, match="is not a file name"):
                 remote.upload(bytearray(b"x"), name)
         with pytest.raises(Exception, match=r"none\.tar was not uploaded"):
             remote.load_module("none.tar")

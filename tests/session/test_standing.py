@@ -159,7 +159,7 @@ def test_other_files_of_an_image_are_flashed_as_well(build: _Build, form: str, t
     done = inv("firmware.flash", file, "--board", "stm32f746", "--virtual", *options)
     assert done.returncode == 0, done.stderr
     # Its start is behind the vector table; it runs through zeros, which do nothing, to the branch.
-    assert "programmed and compared" in done.stdout and "it runs, at 0x080003f8" in done.stdout
+    assert "flashed and verified" in done.stdout and "it runs, at 0x080003f8" in done.stdout
     assert re.search(r"^flash: 1,\d\d\d of 1,048,576 bytes", done.stdout, re.MULTILINE)
 
 
@@ -201,7 +201,7 @@ def _damaged(elf: Path, form: str) -> Path:
         ("checksum", "line 2 has a wrong checksum", None),
         ("cut", "ends without the record that ends", None),
         ("twice", "has two values for address 0x08000000", None),
-        ("no record", "line 2 is no record of Intel HEX", None),
+        ("no record", "line 2 is not a record of Intel HEX", None),
         ("object", "app.o: is an object file, not linked", None),
         ("archive", "app.a: is an archive of object files, not an image", None),
         ("zip", "is a ZIP archive, not an image", None),
@@ -223,7 +223,7 @@ def test_what_is_no_whole_image_is_refused(build: _Build, form: str, said: str, 
 def test_an_address_that_is_none_is_refused(build: _Build) -> None:
     done = inv("firmware.flash", _damaged(build(), "plain"), "--board", "stm32f746", "--address=flash")
     assert done.returncode == 2
-    assert "--address flash is no address" in done.stderr
+    assert "--address flash is not an address" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -255,15 +255,15 @@ def test_process_takes_no_image(build: _Build) -> None:
 
 _RUNNING = ("b start", "wfi; b start")
 _STANDING = {
-    "udf": ("udf #0", "b hard", ("took a HardFault at ", "(start): UNDEFINSTR", "stands at ", "(hard)")),
+    "udf": ("udf #0", "b hard", ("took a HardFault at ", "(start): UNDEFINSTR", "it is at ", "(hard)")),
     "bad address": (
         "ldr r0, =0xfffffff0; ldr r0, [r0]",
         "b hard",
-        ("took a HardFault at ", "(start+", "stands at ", "(hard)"),
+        ("took a HardFault at ", "(start+", "it is at ", "(hard)"),
     ),
 }
 _HALTED = {
-    "lockup": ("udf #0", "udf #1", ("it has locked up at ", "(start): UNDEFINSTR", "stands at 0xfffffffe")),
+    "lockup": ("udf #0", "udf #1", ("it has locked up at ", "(start): UNDEFINSTR", "it is at 0xfffffffe")),
     "breakpoint": ("bkpt #1", "b hard", ("the core has halted at ", "(start)")),
 }
 

@@ -118,7 +118,7 @@ def test_network_split_on_a_virtual_board_is_reported(multipliers: Boards, tmp_p
     (report,) = (tmp_path / "report").glob("*/compile.json")
     decided = {each["where"]: each["reason"] for each in json.loads(report.read_text())["decisions"]}
     assert decided == {
-        "multiplier": "all that can be is asked for",
+        "multiplier": "accelerator=all requests it",
         "CPU": "it multiplies matrices, and no windows",
     }
 

@@ -40,7 +40,7 @@ def test_a_bitstream_goes_to_a_served_board(tmp_path: Path, monkeypatch: pytest.
             program("other.bit")
         with pytest.raises(Exception, match=r"none\.bit was not uploaded"):
             program("none.bit")
-        with pytest.raises(Exception, match="is no name of a file"):
+        with pytest.raises(Exception, match="is not a file name"):
             remote.upload(bytearray(made()), "../vta.bit")
 
         vta.program_fpga(remote, tmp_path / "vta.bit")

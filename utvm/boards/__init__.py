@@ -141,8 +141,8 @@ def load(name: str) -> Board:
     """Read and check a board's folder, given by one of :func:`names` or a path with a slash in it.
 
     Settings may follow, ``:NAME=VALUE,...``. The default of a setting is its first value. Every board has the
-    settings ``driver``, one of :mod:`utvm.drivers`, ``cycles``: ``model``, and with it those of
-    :data:`~utvm.virtual.spec.TRIALS`.
+    settings ``driver``, one of :mod:`utvm.drivers`, and ``cycles``: ``model``. Those of
+    :data:`~utvm.virtual.spec.TRIALS` imply the latter.
     """
     name, text = selection.split_name(name)
     settings = _parse_settings(name, text)
@@ -221,9 +221,9 @@ def _check(board: Board, file: Path) -> None:
     for name in [name for name in TRIALS if name in board.settings and name not in board.choices]:
         if TRIALS[name] and board.settings[name] not in TRIALS[name]:
             value = board.settings[name]
-            raise ConfigError(f"{board.name}: {name} cannot be {value!r}", f"it can be: {', '.join(TRIALS[name])}")
+            raise ConfigError(f"{board.name}: {name} cannot be {value!r}", f"one of {', '.join(TRIALS[name])}")
         if name == "clock" and board.timing and not board.timing.states:
-            raise ConfigError(f"{board.name}: its wait states at other clocks are not known", "leave clock out")
+            raise ConfigError(f"{board.name}: wait states at other clocks are not known", "leave clock out")
     for path in board.openocd_configs if board.by_openocd or board.virtual.simulator else ():
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

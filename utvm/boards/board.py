@@ -208,8 +208,8 @@ class Board(Record):
         lacks |= probe.lacks if probe else frozenset()
         if part is self.virtual and self.virtual.model is None:
             return self.capabilities_with(lacks, None)
-        able = self.capabilities_with(lacks, "pyOCD" if self.by_pyocd else "OpenOCD")
-        return able | {"pins"} if part is self.virtual else able
+        capabilities = self.capabilities_with(lacks, "pyOCD" if self.by_pyocd else "OpenOCD")
+        return capabilities | {"pins"} if part is self.virtual else capabilities
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -392,7 +392,7 @@ class Board(Record):
         return 1000 * count / clocks[unit] if count and clocks.get(unit) else None
 
     def error_of(self, unit: str) -> int | None:
-        """Percent by which a time of this unit may be off; None if not known, or none."""
+        """Error of a modelled time in percent; None for other units, or if it is not known."""
         return self.timing.error if self.timing and unit == "modelled cycles" else None
 
     def describe_time(self, count: int, unit: str) -> str:

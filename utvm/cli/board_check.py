@@ -50,7 +50,7 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
     """
     board = boards.load(where.board)
     if guesses := guesses_in(board.directory):
-        OUT.print("nobody has looked these up yet:", *guesses, sep="\n  ")
+        OUT.print("not looked up yet:", *guesses, sep="\n  ")
     right: dict[parts.SiliconPart, Mapping[str, Any]] = {}
     code, kind = ExitCode.PASSED, "virtual"
     for number, step in enumerate(STEPS, 1):
@@ -60,20 +60,20 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
         except UtvmError:
             # For example, an unplugged probe; report the parts checked before.
             if right:
-                _tell_right(board.title, kind, right)
+                _print_right_parts(board.title, kind, right)
             raise
         if {test["outcome"] for test in content["tests"]} == {"skipped"}:
-            OUT.print(f"{step.part}: nothing of it is on this board")
+            OUT.print(f"{step.part}: not available on this board")
             code = ExitCode.PASSED
             continue
         if code is not ExitCode.PASSED:
-            _tell_failure(number, code, content)
+            _print_failure(number, code, content)
             break
         kind = content["board"]["kind"]
         serial = content["board"]["serial"] if kind == "physical" else where.serial
         where = replace(where, kind="auto" if kind == "process" else cast(BoardKind, kind), serial=serial)
         right[step.part] = content
-    _tell_right(board.title, kind, right)
+    _print_right_parts(board.title, kind, right)
     return code
 
 
@@ -86,7 +86,7 @@ def _run(where: BoardSelection, step: PartStep, reports: ReportChoice) -> tuple[
     return code, schemas.read_report(latest / "report.json")
 
 
-def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> None:
+def _print_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> None:
     step = STEPS[number - 1]
     if content["verdict"] == "interrupted":
         OUT.print(f"\n{step.part}: {content['trouble']}; ./inv board.check begins with part 1 again")
@@ -98,11 +98,11 @@ def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> No
         OUT.print(f"  not run, for they would fail for the same reason: {left}")
 
 
-def _tell_right(title: str, kind: str, right: Mapping[parts.SiliconPart, Mapping[str, Any]]) -> None:
+def _print_right_parts(title: str, kind: str, right: Mapping[parts.SiliconPart, Mapping[str, Any]]) -> None:
     """Print the parts that are right, for a chip in the format of the board's file."""
     if kind != "physical":
         names = ", ".join(right) or "none"
-        OUT.print(f"\nright on a {kind.upper()} board: {names}. No chip was met: `silicon` stays as it is")
+        OUT.print(f"\nright on a {kind.upper()} board: {names}. Not run on a chip: `silicon` does not change")
         return
     OUT.print("\nfor board.yaml, with the chip's revision letter:\n")
     OUT.print("silicon:" if right else "silicon: {}")
@@ -121,7 +121,7 @@ def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
     if not from_:
         raise ConfigError(
             "--from is missing",
-            "a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd: what is built into it",
+            "a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd for its built-in targets",
         )
     chip_files = described.find(Path(from_), chip)
     if svd:

@@ -62,7 +62,7 @@ def debug(
     with log_into(logs), _door(port) as (door, address), reachable.open(logs, say) as connection:
         OUT.print(connection.describe())
         Application(connection, image)
-        OUT.print("programmed and compared; it stands before its first instruction")
+        OUT.print("flashed and verified; halted at its first instruction")
         with DoorRelay(connection.hand_over(), door):
             if port:
                 OUT.print(f"{READY} {address}")
@@ -138,7 +138,7 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
     finally:
         signal.signal(signal.SIGINT, mine)
     if ended.returncode:
-        raise ConfigError(f"GDB ended with exit code {ended.returncode}", "it says above which command it refuses")
+        raise ConfigError(f"GDB ended with exit code {ended.returncode}", "its message above names the command")
 
 
 @contextlib.contextmanager
@@ -192,7 +192,7 @@ def _write_launch(where: selection.BoardSelection, what: choices.DebugChoice, im
         "serverLaunchTimeout": 120_000,
     }
     content = _launch_file()
-    others = [known for known in content["configurations"] if known.get("name") != name]
+    others = [entry for entry in content["configurations"] if entry.get("name") != name]
     content["configurations"] = [*others, configuration]
     _LAUNCH.parent.mkdir(exist_ok=True)
     files.check_writable(str(_LAUNCH))
@@ -206,11 +206,11 @@ def _launch_file() -> dict[str, Any]:
         content = json.loads(_LAUNCH.read_text(encoding="utf-8"))
         if isinstance(content["configurations"], list):
             return dict(content)
-        why = "configurations is no list"
+        why = "configurations is not a list"
     except FileNotFoundError:
         return {"version": "0.2.0", "configurations": []}
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = str(error)
     raise ConfigError(
-        f"{_LAUNCH} cannot be added to: {why}", "VS Code allows comments in it, JSON does not: put it away first"
+        f"{_LAUNCH} cannot be added to: {why}", "VS Code allows comments in it, JSON does not: move it away first"
     )

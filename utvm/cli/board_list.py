@@ -21,7 +21,7 @@ def list_boards() -> None:
         rows.append((name, board.title, ", ".join(probes) or "none", ", ".join(drivers), origin))
         record = {"name": name, "title": board.title, "probes": probes, "reached_by": drivers}
         records.append({**record, "folder": str(board.directory)})
-    OUT.table("board", "what it is", "probes (USB vendor:product)", "reached by", "from", rows=rows)
+    OUT.table("board", "title", "probes (USB vendor:product)", "reached by", "from", rows=rows)
     for message in broken:
         OUT.print(f"broken: {message}")
     OUT.results({"boards": records, "broken": broken})

@@ -40,7 +40,7 @@ def flash(
     with _open(where, "firmware.flash") as connection:
         program = Application(connection, image)
         compiling.print_use(image)
-        output.OUT.print("programmed and compared; it starts")
+        output.OUT.print("flashed and verified; it starts")
         if seconds and pipe is not None:
             with open_pipe(connection, replace(image, pipe=pipe)) as wire:
                 listen(connection, wire.restart, seconds, wire.transport)
@@ -55,7 +55,7 @@ def monitor(where: selection.BoardSelection, seconds: float) -> None:
     reachable = compiling.find_with_debug_port(where)
     if reachable.kind == "virtual" and reachable.probe is None:
         output.OUT.print(
-            "each command has a VIRTUAL board of its own, with nothing on it that could say anything: "
+            "each command starts a fresh, empty VIRTUAL board: "
             "./inv firmware.flash app.elf --monitor puts a program on one and listens"
         )
     with _open(where, "board.monitor") as connection:
@@ -81,7 +81,7 @@ def program_fpga(where: selection.BoardSelection, bitstream: str) -> None:
     output.OUT.print(f"programmed: {file.name}, {len(programmed.data):,} bytes, for {programmed.part}")
     output.OUT.print(f"design {programmed.design}, made on {programmed.date} at {programmed.time}")
     if connection.kind == "virtual":
-        output.OUT.print("a VIRTUAL board has no logic: it remembers that it was programmed")
+        output.OUT.print("a VIRTUAL board has no logic: it only stores the bitstream's name")
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ def show_board(name: str) -> None:
     for described in filter(None, (driver.describe(board) for driver in drivers_for(board))):
         OUT.print(f"  {described[0]:<9}  {described[1]}")
     if len(reached := [driver.name for driver in drivers_for(board)]) > 1:
-        OUT.print(f"  driver     the first that is there of {', '.join(reached)}; --board NAME:driver=VALUE")
+        OUT.print(f"  driver     the first available of {', '.join(reached)}; --board NAME:driver=VALUE")
     for setting, values in board.choices.items():
         others = ", ".join(value for value in values if value != board.settings[setting])
         OUT.print(
@@ -136,7 +136,7 @@ def detect_boards() -> None:
         OUT.print("no debug probe found; virtual boards need none: ./inv hil --board stm32f746 --virtual")
         return
     OUT.table(
-        *("probe", "vendor:product", "serial", "USB path", "boards it may be", "it says"),
+        *("probe", "vendor:product", "serial", "USB path", "possible boards", "it says"),
         rows=[
             (
                 f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,
@@ -175,8 +175,8 @@ def serve_virtual(
             raise ConfigError(f"{chip.name} has JTAG pins and no probe of its own", "leave the options out")
         pins = start_jtag(chip, logs_of("board.virtual"), bitstream.loaded_bitstream(chip))
         with _running(pins):
-            way = _openocd(chip, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"])
-            _tell_doors(chip, pins, way, anyone=False)
+            debug_port = _openocd(chip, jtag.probe, jtag.openocd, pins=_addresses(pins)["pins"])
+            _print_connections(chip, pins, debug_port, anyone=False)
         return
     if chip.virtual.model is None:
         raise ConfigError(
@@ -185,7 +185,7 @@ def serve_virtual(
         )
     probe = _usb_probe(usb, listen)
     if serial and not SERIAL_NUMBER.fullmatch(serial):
-        raise ConfigError(f"--serial {serial!r} is no serial number", "1 to 32 letters, digits and signs")
+        raise ConfigError(f"--serial {serial!r} is not a serial number", "1 to 32 letters, digits and signs")
     tcp_port = _port_of(port or ("0" if probe else str(_DEFAULT_PORT)), latency, millivolts)
     machine = start_virtual(
         chip,
@@ -198,16 +198,16 @@ def serve_virtual(
         anyone=anyone,
     )
     with _running(machine):
-        port = _doors(machine)["stlink"]
+        port = _addresses(machine)["stlink"]
         served = f"TCP port {port} of 127.0.0.1, an ST-Link's; on USB: --usb cmsis-dap --listen 0"
-        way = _openocd(chip, chip.model.probe, port=port) if chip.by_openocd else served
-        _tell_doors(chip, machine, way, anyone=anyone)
-        _tell_switches(machine, probe, serial or chip.model.serial_number)
+        debug_port = _openocd(chip, chip.model.probe, port=port) if chip.by_openocd else served
+        _print_connections(chip, machine, debug_port, anyone=anyone)
+        _print_signals(machine, probe, serial or chip.model.serial_number)
 
 
 def _port_of(text: str, latency_us: int, millivolts: int) -> int:
     if not text.isdecimal():
-        raise ConfigError(f"--port {text!r} is no number", "port 0 takes any free one")
+        raise ConfigError(f"--port {text!r} is not a number", "port 0 takes any free one")
     if int(text) > _LAST_PORT or latency_us < 0:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
     if not 0 <= millivolts <= _MOST_MILLIVOLTS:
@@ -226,7 +226,7 @@ def _running(machine: service.Service) -> Iterator[None]:
             time.sleep(0.2)
 
 
-def _doors(machine: service.Service) -> re.Match[str]:
+def _addresses(machine: service.Service) -> re.Match[str]:
     assert machine.health_match
     return machine.health_match
 
@@ -235,15 +235,15 @@ def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **doors: str
     return f"openocd -f {board.directory / script} -c '{probe.format(**doors)}'"
 
 
-def _tell_doors(board: Board, machine: service.Service, way: str, *, anyone: bool) -> None:
+def _print_connections(board: Board, machine: service.Service, debug_port: str, *, anyone: bool) -> None:
     OUT.print(f"VIRTUAL {board.name} is running; {peer.access_note(anyone=anyone)}; Ctrl-C ends it")
-    OUT.print(f"  debug port: {way}")
-    OUT.print(f"  console:    TCP port {_doors(machine)['console']} of 127.0.0.1")
+    OUT.print(f"  debug port: {debug_port}")
+    OUT.print(f"  console:    TCP port {_addresses(machine)['console']} of 127.0.0.1")
 
 
-def _tell_switches(machine: service.Service, probe: UsbProbe | None, serial: str) -> None:
+def _print_signals(machine: service.Service, probe: UsbProbe | None, serial: str) -> None:
     if probe:
-        plug = _doors(machine)["usb"]
+        plug = _addresses(machine)["usb"]
         place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
         place += f", also for user {probe.user}" if probe.user else ""
         OUT.print(f"  USB:        {probe.kind} {serial}, usbredir on {place}")
@@ -264,7 +264,7 @@ def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
     is_path = listen.startswith("unix:") and listen != "unix:"
     if not is_port and not is_path:
         raise ConfigError(
-            f"--listen {listen}: is no socket" if listen else "--listen is missing",
+            f"--listen {listen}: is not a socket" if listen else "--listen is missing",
             "--listen unix:PATH, or a TCP port, 0 for any free one",
         )
     if is_path and not Path(listen.removeprefix("unix:")).parent.is_dir():

@@ -42,7 +42,7 @@ def install_udev(output: str, dry_run: bool) -> None:
         return
     udev.install(text)
     OUT.print(f"{udev.FOLDER / udev.NAME}: installed")
-    OUT.print("whoever sits at this machine may use probes now; replug one that ./inv board.detect cannot open")
+    OUT.print("users at this machine may use probes now; replug one that ./inv board.detect cannot open")
     OUT.print(_remote_access())
 
 

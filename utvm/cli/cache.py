@@ -37,7 +37,7 @@ def size(_: Context) -> None:
         ],
     )
     total = sum(map(_bytes, kinds.values()))
-    OUT.print(f"{total / _MB:.1f} MB in {cache_root()}; ./inv cache.prune removes what is old")
+    OUT.print(f"{total / _MB:.1f} MB in {cache_root()}; ./inv cache.prune removes old entries")
     content = {
         kind: {"entries": len(entries), "bytes": _bytes(entries), "oldest_days": round(days[kind], 1)}
         for kind, entries in kinds.items()
@@ -62,7 +62,7 @@ def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
         kinds = _by_kind(cache.prune(older_than * _DAY, dry_run))
     except OSError as error:
         raise errors.ConfigError(
-            f"{cache_root()}: the cache cannot be written: {error.strerror}", "may you write there?"
+            f"{cache_root()}: the cache cannot be written: {error.strerror}", "check its permissions"
         ) from error
     for kind, removed in kinds.items():
         OUT.print(f"{kind}: {len(removed)} entries, {_bytes(removed) / _MB:.1f} MB")

@@ -98,7 +98,7 @@ class ModelChoice:
 
     @property
     def values(self) -> dict[str, tuple[float, ...]]:
-        """Values of inputs that become constants, from settings such as ``sr=16000``, whose key is no setting."""
+        """Constant values of inputs, from settings such as ``sr=16000``, where the key is an input's name."""
         values = {}
         for text in self.set_:
             name, _, numbers = text.rpartition("=")
@@ -115,7 +115,7 @@ class ModelChoice:
             name, _, sizes = text.rpartition("=")
             if not name or not all(size.strip().isdecimal() and int(size) for size in sizes.split(",")):
                 raise errors.ConfigError(
-                    f"--set shape={text!r} is no shape",
+                    f"--set shape={text!r} is not a shape",
                     "write shape=NAME=1,8,8,1, with a size from 1 for each dimension",
                 )
             shapes[name] = tuple(map(int, sizes.split(",")))
@@ -137,9 +137,9 @@ class QuantizeChoice(ModelChoice):
     to: str = option(
         "int8", "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point"
     )
-    calibration: str = option("minmax", "ranges from samples: minmax (default), entropy, percentile or mse")
+    calibration: str = option("minmax", "method for ranges: minmax (default), entropy, percentile or mse")
     least_snr: float = option(
-        0.0, "16 bits, computed in floating point, for tensors that 8 bits give fewer dB of signal to noise"
+        0.0, "least signal-to-noise ratio in dB: tensors that 8 bits give less get 16, computed in floating point"
     )
 
 
@@ -270,8 +270,8 @@ class SampleChoice(ModelChoice):
     )
     reference: str = option(
         "",
-        "compare with another library: tflm or litert (.tflite), onnx or onnxruntime (.onnx); litert needs the "
-        "extra references",
+        "compare with another library: tflm or litert (.tflite), onnx or onnxruntime (.onnx); for litert, install "
+        "utvm[references]",
     )
 
     @property

@@ -118,7 +118,7 @@ def _region(text: str) -> Region:
         return Region(name)
     number, unit = (size[:-1], _UNITS[size[-1]]) if size[-1:] in _UNITS else (size, 1)
     if not number.isdecimal():
-        raise ConfigError(f"{text!r} is no memory region", "write NAME=SIZE, with a size like 65536 or 64K")
+        raise ConfigError(f"{text!r} is not a memory region", "write NAME=SIZE, with a size like 65536 or 64K")
     return Region(name, int(number) * unit)
 
 
@@ -139,8 +139,8 @@ def find_with_debug_port(where: BoardSelection) -> ReachableBoard:
     reachable = find(where)
     if "debug port" not in reachable.capabilities:
         raise ConfigError(
-            f"{reachable.board.name} has no debug port, and this command goes through one",
-            "take a board that has, virtual ones too: --board stm32f746; ./inv board.list shows all",
+            f"{reachable.board.name} has no debug port, which this command needs",
+            "choose a board with one, for instance --board stm32f746; ./inv board.list shows all",
         )
     return reachable
 
@@ -152,7 +152,7 @@ def check_counts(reachable: ReachableBoard) -> None:
         "counter",
     }:
         raise ConfigError(
-            f"{reachable.board.name} has no counter, and this command is about what it counts",
+            f"{reachable.board.name} has no counter, which this command needs",
             "model.run and model.eval take it; cycle_counter: systick counts on a Cortex-M that has SysTick",
         )
 

@@ -40,7 +40,7 @@ def build(_: Context, image: choices.ImageChoice, export_only: bool = False) -> 
     with contextlib.ExitStack() as open_things:
         # First, so that a missing engine is reported at once.
         client = None if export_only else open_things.enter_context(engine.connect())
-        step = open_things.enter_context(progress.working("fetching"))
+        step = open_things.enter_context(progress.show("fetching"))
         result = make_image(locked, step, *image.source, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, result)):
             step("loading it into the engine")
@@ -83,7 +83,7 @@ def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
 
     words, extra = shlex.split(command), _extra(board, probe)
     with engine.connect() as client:
-        with progress.telling() as say:
+        with progress.print_steps() as say:
             image = ensure_image(client, say)
         return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
 

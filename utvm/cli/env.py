@@ -43,7 +43,9 @@ def lock(_: Context, source: choices.MirrorChoice, only: str = "", update: str =
         _verify(source)
         return
     if only not in ("", "debian", "python"):
-        raise errors.ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")
+        raise errors.ConfigError(
+            f"--only {only}: not a half of the lock", "give debian or python, or leave it out"
+        )
     with temporary_root(paths.ROOT / "build") as folder:
         # In a copy, so that the locks change together or not at all.
         copy = Path(shutil.copytree(PROVISION, folder / "provision"))
@@ -54,12 +56,12 @@ def lock(_: Context, source: choices.MirrorChoice, only: str = "", update: str =
             wheels = python_lock.load_wheels(copy / python_lock.LOCK.name, recipe.python)
             halves = _halves_with(update, halves, current_lock, wheels)
         if "debian" in halves:
-            with progress.working("resolving Debian packages"):
+            with progress.show("resolving Debian packages"):
                 bases = debian.mirrors(recipe.debian, source.mirror)
                 packages = debian.resolve(recipe, bases, current_lock, update)
             debian.write_lock(packages, copy / debian.LOCK.name)
         if "python" in halves:
-            with progress.working("resolving Python packages"):
+            with progress.show("resolving Python packages"):
                 python_lock.resolve(copy, recipe.python, update)
         locked = load_lock_files(copy)
         changes = describe(str(PROVISION), str(copy)) if update else []
@@ -80,12 +82,12 @@ def _verify(source: choices.MirrorChoice) -> None:
     locked = load_lock_files()
     OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
     store = Store()
-    with progress.working("fetching") as step:
+    with progress.show("fetching") as step:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("hashing")
         size = sum(store.verify(package).stat().st_size for package in locked.machine_packages)
     count = len(locked.machine_packages)
-    OUT.print(f"{count} package files, {size // _MB} MB, have the SHA-256 that the locks say")
+    OUT.print(f"{count} package files, {size // _MB} MB, have the SHA-256 of the locks")
     OUT.print(f"environment {locked.digest}")
     OUT.results({"environment": locked.digest, "files": count, "bytes": size})
 
@@ -95,7 +97,7 @@ def _halves_with(name: str, halves: set[str], debian_lock: "DebianLock", wheels:
     names = {"debian": debian, "python": {wheel.name for wheel in wheels}}
     if not (with_name := {half for half in halves if name in names[half]}):
         raise errors.ConfigError(
-            f"--update {name}: it is not locked", "./inv env.lock, without it, takes new packages in"
+            f"--update {name}: it is not locked", "./inv env.lock, without --update, adds new packages"
         )
     return with_name
 
@@ -113,15 +115,15 @@ def _halves_with(name: str, halves: set[str], debian_lock: "DebianLock", wheels:
 )
 def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> errors.ExitCode:
     """Check locked packages against local advisories; exit code 1 if one applies. Uses no network."""
-    from utvm.environment.audit import audit as held_against
+    from utvm.environment.audit import audit as find_advisories
     from utvm.environment.audit import load_acceptances
     from utvm.environment.locked import load_lock_files
 
     if max_age < 0:
         raise errors.ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
     acceptances = load_acceptances(Path(accepted)) if accepted else load_acceptances()
-    with progress.working("reading advisories"):
-        known = held_against(load_lock_files(), Path(advisories), max_age, acceptances)
+    with progress.show("reading advisories"):
+        known = find_advisories(load_lock_files(), Path(advisories), max_age, acceptances)
     OUT.results(known.as_json())
     if known.findings:
         OUT.table(
@@ -179,7 +181,7 @@ def archive(_: Context, source: choices.MirrorChoice, output: str = "build/archi
     check_folder(output)
     locked = load_lock_files()
     store, target = Store(), Store(Path(output))
-    with progress.working("fetching") as step:
+    with progress.show("fetching") as step:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("copying")
         new = store.copy(locked.machine_packages, target)

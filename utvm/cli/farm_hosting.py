@@ -53,8 +53,8 @@ def boards_to_offer(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
     """
     offers = list(_plugged_in(host))
     counts: Counter[str] = Counter()
-    for word in filter(None, map(str.strip, virtual.split(","))):
-        board = boards.load(word)
+    for name in filter(None, map(str.strip, virtual.split(","))):
+        board = boards.load(name)
         # A program on this computer is not a virtual board; its driver decides.
         kind = "process" if drivers.choose(board, selection.BoardSelection()).kind == "process" else "virtual"
         if kind == "virtual":

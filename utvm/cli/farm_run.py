@@ -11,7 +11,7 @@ from utvm import boards, errors, options, paths, selection
 from utvm.base.storage.files import check_writable
 from utvm.cli.choices import TuneChoice
 from utvm.cli.output import OUT, STDOUT
-from utvm.cli.progress import telling
+from utvm.cli.progress import print_steps
 from utvm.environment.remote import RemoteCommand
 from utvm.farm.location import InFarm
 
@@ -30,7 +30,9 @@ def run_in_farm(
     """
     there.require_farm()
     paths.need_checkout("--in farm")
-    if (search := next((known for known in records if isinstance(known, TuneChoice)), None)) and search.count > 1:
+    if (
+        search := next((record for record in records if isinstance(record, TuneChoice)), None)
+    ) and search.count > 1:
         from utvm.cli.model_tune import tune_together
 
         tune_together(there, *records)
@@ -52,14 +54,14 @@ def run_in_farm(
     words += [(_spell(name, value),) for name, value in own.items() if value and name not in _WRITES]
     words += [(f"--{name}=", path) for name, path in outputs.items()]
     board = boards.load(where.board)
-    with telling() as say:
+    with print_steps() as say:
         code = InFarm(say, there).run(
             RemoteCommand(((command,), *words), board, where, output_files=tuple(outputs.values()))
         )
     try:
         return errors.ExitCode(code)
     except ValueError:
-        raise errors.ProvisionError(f"the run came to no end of its own: exit code {code}") from None
+        raise errors.ProvisionError(f"the run was cut off: exit code {code}") from None
 
 
 def _flag(word: options.Parts) -> str:

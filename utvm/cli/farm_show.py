@@ -22,7 +22,7 @@ _STATES = ("free", "held", "away", "quarantine")
 def _call(method: str, *, install: bool = True, **arguments: object) -> list[dict[str, Any]]:
     """Call all coordinators; return the replies, and print why others do not answer. Raises without a reply."""
     replies, failures, log = list[dict[str, Any]](), list[UtvmError](), output.logs_of("farm") / "labgrid.log"
-    with progress.telling() as say:
+    with progress.print_steps() as say:
         for address in coordinator_address().split(","):
             try:
                 with FarmClient(address, log, say, install=install) as client:
@@ -92,17 +92,17 @@ def heal_boards(place: str) -> ExitCode:
     """
     freed = [lease for reply in _call("reap") for lease in reply["freed"]]
     for lease in freed:
-        output.OUT.print(printable(f"freed {lease['place']}, which {lease['holder']} had"))
+        output.OUT.print(printable(f"freed {lease['place']}, held by {lease['holder']}"))
     output.OUT.print(f"{len(freed)} boards freed")
     if not place:
         return ExitCode.PASSED
-    places = [known for known in _list_all()["places"] if known["tags"].get("health") == "bad"]
-    bad = [known for known in places if (known["judged"] if place == _ALL else known["place"] == place)]
+    places = [board for board in _list_all()["places"] if board["tags"].get("health") == "bad"]
+    bad = [board for board in places if (board["judged"] if place == _ALL else board["place"] == place)]
     if place != _ALL and not bad:
-        raise ConfigError(f"{place} is no board in quarantine", "./inv farm.list shows them")
+        raise ConfigError(f"{place} is not in quarantine", "./inv farm.list shows them")
     codes = [_heal(board) for board in bad]
     if not codes:
-        output.OUT.print("no board is to be healed")
+        output.OUT.print("no board is in quarantine")
     return max(codes, default=ExitCode.PASSED)
 
 

@@ -45,9 +45,7 @@ def build(
     model = require_model_file(request.model)
     elf = Path(output or f"{model.stem}.elf")
     if elf.suffix != ".elf":
-        raise errors.ConfigError(
-            f"{elf}: is no name for an ELF file", "it ends in .elf; a .bin file is written beside it"
-        )
+        raise errors.ConfigError(f"{elf}: --output must end in .elf", "a .bin file is written beside it")
     block = elf.with_suffix(".bin")
     check_writable(elf, block)
     library = compile_choice(chip, request)
@@ -100,7 +98,7 @@ def _parse_address(text: str) -> int | None:
     try:
         return int(text, 0) if text else None
     except ValueError:
-        raise errors.ConfigError(f"--address {text} is no address", "give a number, such as 0x08000000") from None
+        raise errors.ConfigError(f"--address {text} is not an address", "give a number: 0x08000000") from None
 
 
 @cli.task(

@@ -73,9 +73,7 @@ def export(
     runs="history_files:prune_runs",
     example="history.prune --keep 400d,2G",
     page="docs/history.md",
-    help={
-        "keep": "days: 400d; older runs and reports go. With a size, 400d,2G, the oldest reports beyond it, too"
-    },
+    help={"keep": "maximum age in days, 400d; with a maximum size of all reports, 400d,2G"},
 )
 def prune(_: Context, keep: str) -> None:
     """Remove old runs from the history, and old reports with their logs; the newest report stays."""

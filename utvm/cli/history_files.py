@@ -54,7 +54,7 @@ def import_runs(source: str) -> None:
                 known += 1
     for problem in wrong:
         OUT.print(f"warning: left out: {problem}")
-    OUT.print(f"{path}: {new} runs added, {known} were there, {len(wrong)} reports left out")
+    OUT.print(f"{path}: {new} runs added, {known} already there, {len(wrong)} reports left out")
 
 
 def export_history(
@@ -87,7 +87,7 @@ def export_history(
 def prune_runs(keep: str) -> None:
     match = re.fullmatch(r"([1-9]\d{0,5})d(?:,(\d{1,9})([MG]))?", keep)
     if not match:
-        raise ConfigError(f"--keep {keep}: no age", "--keep 400d; with a size of all reports, --keep 400d,2G")
+        raise ConfigError(f"--keep {keep}: not an age", "--keep 400d; with a size of all reports, --keep 400d,2G")
     most = int(match[2]) << {"M": 20, "G": 30}[match[3]] if match[2] else sys.maxsize
     before, path = int(time.time()) - int(match[1]) * 86_400, project.history_file()
     with open_history(path) as history:
@@ -167,7 +167,7 @@ class _OwnerOnlyServer(http.server.ThreadingHTTPServer):
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *words: object) -> None:  # noqa: A002  its name
+    def log_message(self, format: str, *words: object) -> None:  # noqa: A002  the name in the base class
         """Log no requests."""
 
 

@@ -78,7 +78,7 @@ def run_task(
                 figures = _performance(runner, connection, windowed, iterations)
             else:
                 figures = (_distances if kind.distance else _accuracy)(runner, samples_read)
-    OUT.print("this is no official result: those come from EEMBC's runner, under MLCommons' rules")
+    OUT.print("this is not an official result: those come from EEMBC's runner, under MLCommons' rules")
     OUT.results({**names, "board": reachable.board.full_name, "kind": connection.kind, "mode": mode, **figures})
 
 
@@ -111,7 +111,7 @@ def _performance(
         f"median of {len(counts)} windows: {median:,.0f} {connection.count_unit}, spread {100 * spread:.3f} %"
     )
     if not rates:
-        OUT.print("the board is VIRTUAL: instructions are no time, and there is no throughput")
+        OUT.print("the board is VIRTUAL: instructions are not time, so there is no throughput")
     figures: dict[str, object] = {"unit": connection.count_unit, "per_inference": counts, "median": median}
     return figures | {"inferences_per_second": statistics.median(rates) if rates else None}
 
@@ -128,9 +128,7 @@ def _accuracy(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
         )
     accuracy, area = top_1(scores, labels), auc(scores, labels)
     OUT.print(f"{len(samples)} samples: top-1 {100 * accuracy:.2f} %")
-    OUT.print(
-        "AUC: not with one class alone" if area is None else f"AUC: {area:.4f}, each class against the others"
-    )
+    OUT.print("AUC: needs two classes" if area is None else f"AUC: {area:.4f}, each class against the others")
     return {"samples": len(samples), "top_1": accuracy, "auc": area}
 
 
@@ -146,7 +144,5 @@ def _distances(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
     )
     area = auc(np.stack([-distances, distances], axis=1), labels)
     OUT.print(f"{len(by_file)} files, {len(samples)} windows")
-    OUT.print(
-        "AUC: not with one class alone" if area is None else f"AUC: {area:.4f}, of the mean distance of a file"
-    )
+    OUT.print("AUC: needs two classes" if area is None else f"AUC: {area:.4f}, of the mean distance of a file")
     return {"samples": len(by_file), "windows": len(samples), "distances": distances.tolist(), "auc": area}

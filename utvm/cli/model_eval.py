@@ -200,7 +200,7 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
     results = []
     with (
         open_session(reachable, image, logs, describe) as session,
-        progress.working(f"samples: 0 of {len(samples)}") as step,
+        progress.show(f"samples: 0 of {len(samples)}") as step,
     ):
         for number, sample in enumerate(samples):
             result = session.run(library.name, sample)

@@ -68,7 +68,7 @@ def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs:
         raise errors.ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
     suffix, answers = _REFERENCES[name]
     if not model.endswith(suffix):
-        raise errors.ConfigError(f"{name} reads {suffix} files, and {model} is none", "choose another --reference")
+        raise errors.ConfigError(f"{name} reads {suffix} files only, not {model}", "choose another --reference")
     try:
         return answers(Path(model).read_bytes(), samples, outputs)
     except ImportError as error:

@@ -42,13 +42,13 @@ def read_unscaled_inputs(library: Library, path: str, scale: str) -> list[npt.ND
     check_scale(scale)
     arrays = read_arrays(path)
     if "" in arrays:
-        return [_as_declared(arrays[""], library.inputs[0]) if path.endswith(".csv") else arrays[""]]
+        return [_to_sample(arrays[""], library.inputs[0]) if path.endswith(".csv") else arrays[""]]
     missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
     if missing:
         raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
     names = [tensor.name for tensor in library.inputs]
     if unknown := [name for name in arrays if name not in names]:
-        raise ConfigError(f"{path}: has an array {unknown[0]}, which is no input", f"inputs: {', '.join(names)}")
+        raise ConfigError(f"{path}: its array {unknown[0]} is not an input", f"inputs: {', '.join(names)}")
     return [arrays[name] for name in names]
 
 
@@ -74,7 +74,7 @@ def quantise_inputs(library: Library, values: Sequence[npt.NDArray[np.generic]])
     return list(map(as_integers, values, library.inputs))
 
 
-def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
+def _to_sample(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
     if numbers.size != math.prod(tensor.shape):
         raise ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers",

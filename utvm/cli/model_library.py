@@ -116,7 +116,7 @@ def _write_results(library: Library, page: Path, rules: Sequence[RuleCount] | No
 
 
 def _misra(library: Library) -> list[RuleCount]:
-    with progress.working("cppcheck of the library") as step:
+    with progress.show("cppcheck of the library") as step:
         ours = library_counts(library)
         step("cppcheck of the runtime")
         runtimes, left = runtime_counts(), reasons().left

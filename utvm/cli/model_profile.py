@@ -73,7 +73,7 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
         filter(None, (f"{plain.count:,} {profile.unit}", board.describe_time(plain.count, profile.unit)))
     )
     if profile.waits:
-        OUT.print("issue, load, flash and branch: cycles that issue instructions, or wait for one of these")
+        OUT.print("issue: cycles that issue instructions; load, flash, branch: cycles that wait for these")
     OUT.print(f"without profiling, one run takes {taken}")
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
@@ -220,7 +220,7 @@ def _read(path: Path) -> Profile:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"]))
         raise errors.ConfigError(
-            f"{path}: is no profile: {f'{where}: ' if where else ''}{problem['msg']}", _HINT
+            f"{path}: is not a profile: {f'{where}: ' if where else ''}{problem['msg']}", _HINT
         ) from error
 
 

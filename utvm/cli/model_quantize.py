@@ -22,7 +22,7 @@ from utvm.quantize import CALIBRATIONS, Activations, costs, model_outputs, quant
 from utvm.session.evaluation import as_samples, confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
-_SAME_DB = 40.0  # Two evaluators of float32 are apart by less than this only if one is wrong.
+_SAME_DB = 40.0  # Least signal-to-noise ratio between two correct evaluators of float32.
 
 
 class _CountedSamples(list[Sample]):
@@ -43,7 +43,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     model = compiling.load_model(request)
     if model.format != "onnx":
         raise ConfigError(
-            f"{request.model}: is no ONNX model", "convert it to ONNX, or quantise it where it was trained"
+            f"{request.model}: is not an ONNX model", "convert it to ONNX, or quantise it where it was trained"
         )
     real = onnx.load_from_string(model.content)
     tensors = _inputs(real)
@@ -52,7 +52,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     samples = _samples(tensors, arrays)
     source = request.labels or (request.samples if labels_in_it else "")
     labels = model_eval_figures.read_labels(source, len(samples)) if source else []
-    with progress.working("ranges of tensors:") as step:
+    with progress.show("ranges of tensors:") as step:
         before = model_outputs(real, _CountedSamples(samples, step, "outputs before"))
         step("a second evaluator")
         agreement = _compare_evaluators(model, samples[:1], before[:1])
@@ -99,7 +99,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
 
 def _check(request: choices.QuantizeChoice) -> None:
     if request.to not in _KINDS:
-        raise ConfigError(f"--to {request.to!r} is no type of a quantised model", f"one of {', '.join(_KINDS)}")
+        raise ConfigError(f"--to {request.to!r} is not a type of quantised models", f"one of {', '.join(_KINDS)}")
     if request.calibration not in CALIBRATIONS:
         raise ConfigError(
             f"--calibration {request.calibration!r} is no calibration", f"one of {', '.join(CALIBRATIONS)}"
@@ -116,7 +116,7 @@ def _compare_evaluators(model: Model, samples: Sequence[Sample], others: Sequenc
     try:
         run = reference(model)
     except UtvmError as error:
-        return f"float model: by ONNX Runtime alone, as the compiler refuses it: {error.message}"
+        return f"float model: run by ONNX Runtime only, because the compiler refuses it: {error.message}"
     apart = distance([run(list(sample)) for sample in samples], others).snr_db
     if not apart >= _SAME_DB:  # also if it is no number
         raise CompileError(

@@ -21,7 +21,7 @@ from utvm.hil.report import checkout_digest
 from utvm.session import RunResult, StandaloneRunner
 from utvm.session.board_holder import open_session
 
-_SILICON = Path("build/silicon.jsonl")  # a line for a run on a chip whose cycles were modelled, too
+_SILICON = Path("build/silicon.jsonl")  # One line for each run on a chip, with its modelled cycles.
 
 
 def run_model(
@@ -37,7 +37,7 @@ def run_model(
     options = compile_options(reachable.board, model)
     if standing_alone and options.in_ram:
         raise errors.ConfigError(
-            "--standing-alone and --set in-ram=yes exclude each other: RAM does not last", "give one"
+            "--standing-alone and --set in-ram=yes exclude each other: RAM loses its contents", "give one"
         )
     if standing_alone or options.in_ram:
         boards.load_chip(where.board)
@@ -78,12 +78,12 @@ def _listen(connection: drivers.Connection, image: firmware.Firmware) -> RunResu
     say(connection.describe())
     alone = StandaloneRunner(connection, image)
     if alone.has_power_switch:
-        OUT.print("programmed, switched off and on, and listened to")
+        OUT.print("flashed and power-cycled; reading its console")
         result = alone.power_cycle()
     else:
-        OUT.print("programmed, reset and listened to: this board's power cannot be switched from here")
+        OUT.print("flashed and reset, as its power cannot be switched; reading its console")
         result = alone.reset()
-    OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
+    OUT.print(f"reset cause reported by the board: {alone.reset_cause}")
     connection.reset(halt=False)  # leave it running
     return result
 
@@ -95,7 +95,7 @@ def _compare_with_model(
     inputs: Sequence[npt.NDArray[np.generic]],
     logs: Path,
 ) -> dict[str, int]:
-    """Run the image on the virtual board at the chip's clock, and show and keep by how much its cycles are off."""
+    """Run the image on the virtual board at the chip's clock; print and record the error of its cycles."""
     chip = image.board
     clock = f",clock={chip.clock_hz // 1000000}" if chip.timing and chip.timing.states else ""
     name = f"{selection.split_name(where.board)[0]}:cycles=model{clock}"

@@ -63,8 +63,8 @@ def tune_model(request: TuneChoice, where: BoardSelection) -> None:
         tuner = Tuner(layers_of(model, board.target), measurer, origin, log, known, _SEED)
         if not tuner.layers:
             raise ConfigError(
-                f"{model.origin}: no layer of it can be computed in more than one way",
-                "it is as fast as it gets here",
+                f"{model.origin}: no layer has more than one kernel",
+                "there is nothing to tune",
             )
         begun = time.monotonic()
         ended = _search(tuner, request.trials)
@@ -171,7 +171,7 @@ def _run(measurer: Measurer, candidate: Candidate) -> CandidateResult:
 def tune_together(there: FarmChoice, request: TuneChoice, where: CountingChoice) -> None:
     """Lease boards, serve each at its host to our tracker, tune on all of them, and return them."""
     if request.tracker or where.cycles:
-        raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
+        raise ConfigError("--count cannot be combined with --tracker or --cycles", "leave these out")
     board = boards.load(where.board)
     key = f"{board.name}-{secrets.token_hex(4)}"
     plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0)

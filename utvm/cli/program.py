@@ -230,7 +230,7 @@ class Inv(Program):
             context
             and context.name
             and "No idea what" not in str(error)
-            and (missing := [str(known.name) for known in context.missing_positional_args])
+            and (missing := [str(argument.name) for argument in context.missing_positional_args])
         ):
             names = " and ".join(name.upper() for name in missing)
             example = self._command(context.name).example
@@ -242,7 +242,7 @@ class Inv(Program):
         return cast(Command, self.collection[name])
 
     def print_help(self) -> None:
-        print(f"Usage: {COMMAND} COMMAND [options]; {COMMAND} COMMAND --help says more of each\n")
+        print(f"Usage: {COMMAND} COMMAND [options]; {COMMAND} COMMAND --help shows its options\n")
         print("Options of every command:\n")
         self.print_columns([row for row in self.initial_context.help_tuples() if _long(row[0]) not in _NOT_OURS])
         self.list_tasks()

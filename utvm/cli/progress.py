@@ -66,7 +66,7 @@ class ProgressLine:
 
 
 @contextlib.contextmanager
-def working(step: str) -> Iterator[Callable[[str], None]]:
+def show(step: str) -> Iterator[Callable[[str], None]]:
     """Show progress in a thread, as a context manager; yields a function that begins a further step."""
     over, progress = threading.Event(), ProgressLine(step)
 
@@ -88,9 +88,9 @@ def working(step: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
-def telling(first: str = "") -> Iterator[Callable[[str], None]]:
-    """As :func:`working`; each step is also printed as it begins, so that logs contain it, too."""
-    with working(first) as begin:
+def print_steps(first: str = "") -> Iterator[Callable[[str], None]]:
+    """As :func:`show`; each step is also printed as it begins, so that logs contain it, too."""
+    with show(first) as begin:
 
         def say(step: str) -> None:
             if step:

@@ -52,7 +52,7 @@ def create(
         return
     project.load_platform(platform)
     if not output:
-        raise ConfigError("no folder is named", "--output FOLDER: it does not exist yet")
+        raise ConfigError("no folder is named", "give --output FOLDER, which must not exist yet")
     chip, model = boards.load_chip(board), load_model(request)
     library = compile_for(boards.load("host"), model)
     inputs = read_inputs(library, input)

@@ -142,8 +142,6 @@ def _udev_rules() -> tuple[str, str]:
     """Return the installed rules, or advice if they are not sufficient."""
     install = f"{paths.COMMAND} board.install-udev"
     if ours := udev.installed_rules():
-        return (
-            (udev.NAME, "") if ours == rules_for_boards() else ("", f"{install}: those there are for other boards")
-        )
+        return (udev.NAME, "") if ours == rules_for_boards() else ("", f"{install}: installed for other boards")
     rules = next(Path("/lib/udev/rules.d").glob("*openocd*"), None)
     return rules.name if rules else "", install

@@ -72,14 +72,14 @@ def run_suites(
     try:
         return ExitCode(code)
     except ValueError:
-        raise ProvisionError(f"the run in {place.in_} came to no end of its own: exit code {code}") from None
+        raise ProvisionError(f"the run in {place.in_} was cut off: exit code {code}") from None
 
 
 def _repeat(run: Callable[[], int], reruns: int) -> int:
-    """Run; begin again after a run without a verdict that nobody interrupted."""
+    """Run; repeat a run that has no verdict and was not interrupted, at most ``reruns`` times."""
     while (code := run()) == ExitCode.INFRASTRUCTURE and reruns and not was_interrupted():
         reruns -= 1
-        output.OUT.print("no verdict; once more")
+        output.OUT.print("no verdict; running again")
         raise_on_signals()
     return code
 
@@ -118,9 +118,9 @@ def _check_usb(board: Board, where: BoardSelection, usb: str, place: RemoteLocat
     """Check that a virtual probe of the board can be plugged into a location's USB."""
     known: UsbKind | None = next((kind for kind in get_args(UsbKind) if kind == usb), None)
     if known is None:
-        raise ConfigError(f"--usb {usb} is no probe", f"give one of {', '.join(get_args(UsbKind))}")
+        raise ConfigError(f"--usb {usb} is not a probe", f"give one of {', '.join(get_args(UsbKind))}")
     if place is None or not place.has_usb:
-        raise ConfigError("--usb plugs a probe into a place that has a USB of its own", "use it with --in vm")
+        raise ConfigError("--usb needs a location with its own USB", "use it with --in vm")
     if not board.virtual.model or where.kind == "physical":
         raise ConfigError("--usb is the probe of a virtual board that is a software model", "leave it out")
     return known
@@ -132,12 +132,10 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLoca
     if place in ("", here):
         return None
     if here != "host":
-        raise ConfigError(
-            f"this is a place of its own, {here}: from here there is no way to {place}", "leave --in out"
-        )
+        raise ConfigError(f"this runs in {here}, where {place} is not available", "leave --in out")
     need_checkout(f"--in {place}")
     kind = parse_kind(place, "--in says where to run")
-    return remote_location(kind, choice, stack.enter_context(progress.telling()))
+    return remote_location(kind, choice, stack.enter_context(progress.print_steps()))
 
 
 def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:
@@ -146,14 +144,14 @@ def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str]
     Args:
         say: receives each step before a command runs there, and an empty text when it begins.
     """
-    # Slow imports, which search for Docker and Vagrant and say that they are missing: only that of the kind.
+    # Import only the module of this kind: imports are slow, and warn if Docker or Vagrant is missing.
     places: dict[LocationKind, tuple[str, tuple[PlaceChoice, ...]]] = {
         "docker": ("utvm.environment.container:InContainer", ()),
         "vm": ("utvm.environment.machine.machine:InMachine", ()),
         "farm": ("utvm.farm.location:InFarm", (choice,)),
     }
-    name, more = places[kind]
-    location: RemoteLocation = pkgutil.resolve_name(name)(say, *more)
+    name, arguments = places[kind]
+    location: RemoteLocation = pkgutil.resolve_name(name)(say, *arguments)
     return location
 
 

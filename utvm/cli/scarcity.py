@@ -11,8 +11,8 @@ from utvm.base.storage.cache import cache_root
 from utvm.base.storage.files import UnsafeFileError
 from utvm.errors import ConfigError, UtvmError
 
-_ROOM = "free some room, or set XDG_CACHE_HOME to a disk that has some"
-_RIGHTS = "may you write there? XDG_CACHE_HOME chooses another place for the cache"
+_ROOM = "free some space, or set XDG_CACHE_HOME to a disk that has some"
+_RIGHTS = "check its permissions; XDG_CACHE_HOME chooses another place for the cache"
 _MEMORY = "free some memory, or raise the limit (ulimit -v)"
 # Python's message if no thread can be started, and C++'s if there is no memory.
 _NO_MEMORY = ("can't start new thread", "std::bad_alloc")
@@ -28,7 +28,7 @@ _HINTS = {
     errno.ENFILE: "too many files are open on this computer: end a program that has them",
     errno.ENOMEM: _MEMORY,
     errno.EAGAIN: "raise the limit on processes (ulimit -u)",
-    errno.EIO: "is the disk well? dmesg says more",
+    errno.EIO: "check the disk: dmesg shows its errors",
 }
 
 

@@ -31,7 +31,7 @@ def box(_: Context, image: choices.ImageChoice) -> None:
 
     check_key(image.sign)
     locked = load_lock_files()
-    with progress.working("fetching") as step:
+    with progress.show("fetching") as step:
         result = make_box(locked, step, *image.source, image.no_cache)
     OUT.print(f"box          sha256:{result.digest}")
     OUT.print(f"environment  {locked.digest}")
@@ -77,7 +77,7 @@ def release(_: Context, image: choices.ImageChoice, output: str = "") -> None:
     check_folder(target)
     changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_lock_files()
-    with progress.working("fetching") as step, temporary_root(ROOT / "build") as package:
+    with progress.show("fetching") as step, temporary_root(ROOT / "build") as package:
         result = make_image(locked, step, *image.source, image.no_cache)
         box = make_box(locked, step, *image.source, image.no_cache)
         step("the release")
@@ -121,7 +121,7 @@ def test(
     boards.load(where.board)
     records = records_of_test()
     # Its name is fixed: another test would remove this one's machine.
-    with hold(f"vm.test {records.name}"), progress.telling("asking libvirt") as say:
+    with hold(f"vm.test {records.name}"), progress.print_steps("asking libvirt") as say:
         machine = Machine(records, say=say)
         try:
             machine.destroy()  # left by a killed test
@@ -242,7 +242,7 @@ def status(_: Context) -> None:
     if current.problem:
         state = f"{'not known' if facts else 'none'}: {current.problem}; ./inv vm.up starts it"
     if current.domain:
-        state = current.domain.state.value if current.facts else "half made; ./inv vm.up makes it anew"
+        state = current.domain.state.value if current.facts else "incomplete; ./inv vm.up recreates it"
     rows = [("machine", f"{current.records.name}: {state}")]
     if facts:
         rows += [
@@ -270,12 +270,12 @@ def destroy(_: Context) -> None:
         removed = machine.destroy()
     for leftover in removed:
         OUT.print(f"removed: {leftover}")
-    OUT.print("nothing is left but Vagrant's boxes" if removed else "there was nothing to remove")
+    OUT.print("only Vagrant's boxes are left" if removed else "there was nothing to remove")
 
 
 @contextmanager
 def _machine() -> Iterator["Machine"]:
     from utvm.environment.machine.machine import Machine
 
-    with progress.telling("asking libvirt") as say:
+    with progress.print_steps("asking libvirt") as say:
         yield Machine(say=say)

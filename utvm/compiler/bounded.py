@@ -89,7 +89,7 @@ def _log_output(output: int, action: str, on_line: Callable[[str], None] | None)
     with os.fdopen(output, "rb") as file:
         file.seek(0)
         for line in file.read(_MOST_OUTPUT).decode(errors="replace").splitlines():
-            _LOG.debug("what had to %s said: %s", action, line)
+            _LOG.debug("the process to %s printed: %s", action, line)
             if on_line:
                 on_line(line)
 
@@ -103,7 +103,7 @@ def _exit_error(origin: str, action: str, code: int) -> CompileError:
     if code < 0:
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return CompileError(
-        f"{origin}: what had to {action} crashed ({how})",
+        f"{origin}: the process to {action} crashed ({how})",
         f"the model is damaged, needs more than {MORE_BYTES >> 30} GiB, or meets a fault of TVM or ONNX",
     )
 
@@ -120,9 +120,7 @@ def _read_result(pipe: BinaryIO, child: int, action: str) -> bytes | None:
                 return None
             stopped = stopped + 1 if service.is_stopped(child) else 0
             if stopped >= service.STOPPED_LOOKS:
-                raise ProvisionError(
-                    f"what had to {action} was stopped by a signal, and did not go on", "run the command again"
-                )
+                raise ProvisionError(f"the process to {action} was stopped by a signal", "run the command again")
             for look in _onlookers:
                 look()
             continue

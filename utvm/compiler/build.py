@@ -203,9 +203,9 @@ def _lower_functions(functions: Mapping[str, Any], target: Target) -> dict[str, 
                 refused.append(name)
         if not refused:
             raise
-        _LOG.debug("no C can be made of %s: %r", refused, error)
+        _LOG.debug("%s cannot be compiled to C: %r", refused, error)
         raise CompileError(
-            f"no C can be made of {', '.join(refused)}: it is used in a way that is not supported",
+            f"{', '.join(refused)} cannot be compiled to C: it is used in a way that is not supported",
             "replace it in the model, or give it another shape or element type",
         ) from error
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from utvm.errors import CompileError, UtvmError
 
-HINT = "docs/operators.md says what is supported; or export the model again"  # Default hint.
+HINT = "docs/operators.md lists supported operators; or export the model again"  # Default hint.
 _AGAIN = "export the model again"
 _MOST = 20
 _LONGEST = 300  # Maximum characters of a reason.
@@ -115,7 +115,7 @@ def tvm_errors(origin: str, action: str) -> Iterator[None]:
             raise CompileError(
                 f"{origin}: could not {action}: an operator, a shape or an element type is used in a way that is "
                 "not supported",
-                "try it without its last operators, and without more of them; a log (--log-level debug) has more",
+                "leave out the last operators to find the one; --log-level debug logs more",
             ) from error
 
 

@@ -78,7 +78,7 @@ def choose(board: boards.Board, selection: BoardSelection) -> ReachableBoard:
     if not drivers:
         raise errors.ConfigError(f"no driver supports {board.name}: its file has no data for one")
     restricted = selection.kind != "auto" or selection.serial or selection.latency_us
-    hint = "leave that out" if restricted else "plug it in; ./inv board.detect shows what is found"
+    hint = "leave that out" if restricted else "plug it in; ./inv board.detect lists probes"
     raise errors.ConfigError(f"{board.name} {drivers[-1].refusal}", hint)
 
 

@@ -265,9 +265,9 @@ class Connection:
         return self._machine is not None
 
     def pin(self, name: str) -> Pin:
-        """A pin of a virtual board; raises BoardError if there is none, or the board is another one."""
+        """Return a pin of a virtual board. Raises BoardError on physical boards, or if there is no such pin."""
         if "pins" not in self.capabilities:
-            raise BoardError(f"the pins of {self.board.name} are out of reach", 'mark the test with needs("pins")')
+            raise BoardError(f"{self.board.name} has no accessible pins", 'mark the test with needs("pins")')
         return Pin(self, name)
 
     def power_cycle(self) -> None:

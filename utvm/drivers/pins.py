@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pins of a virtual board for suites: levels, inputs that are driven, and edges."""
+"""Pins of a virtual board for suites: read levels, drive inputs, record edges."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from utvm.virtual.wiring import TargetMemory
 
 
 class Edge(NamedTuple):
-    """A change of a pin; ``tick`` counts the instructions before it, and the ticks that were slept."""
+    """A change of a pin; ``tick`` is its time in ticks of the core clock, asleep or not."""
 
     tick: int
     level: bool
 
 
 class Pin:
-    """A pin (``PD12``, ``P0.13``) or a timer's channel (``TIM3_CH1``); its edges are recorded from now on.
+    """A pin (``PD12``, ``P0.13``) or a timer's channel (``TIM3_CH1``); its edges are recorded from then on.
 
     Raises BoardError if the board has no such signal.
     """
@@ -36,20 +36,20 @@ class Pin:
 
     @property
     def level(self) -> bool | None:
-        """Its level; None for a channel without one."""
+        """Present level; None if the signal has none yet."""
         return {0: False, 1: True}.get(self._read(signals.STATE))
 
     def drive(self, level: bool | None) -> None:
-        """Drive an input from outside; None ends that."""
+        """Drive an input from outside; None releases it."""
         self._write(signals.STATE, signals.UNKNOWN if level is None else int(level))
 
     def edges(self) -> list[Edge]:
-        """Its last edges, at most 254, the oldest first."""
+        """Return the last edges, at most 254, oldest first."""
         count, bits = min(self._read(signals.COUNT), signals.MOST_EDGES), 8 * signals.EDGE_BYTES
-        rows = self._read(signals.EDGES, count * signals.EDGE_BYTES) if count else 0
-        rows_of = (rows >> at for at in range(0, count * bits, bits))
-        return [Edge(row & (1 << 64) - 1, bool(row >> 64 & 1)) for row in rows_of]
+        data = self._read(signals.EDGES, count * signals.EDGE_BYTES) if count else 0
+        rows = (data >> at for at in range(0, count * bits, bits))
+        return [Edge(row & (1 << 64) - 1, bool(row >> 64 & 1)) for row in rows]
 
     def clear(self) -> None:
-        """Forget its edges."""
+        """Discard the recorded edges."""
         self._write(signals.COUNT, 0)

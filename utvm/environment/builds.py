@@ -245,7 +245,7 @@ def check_key(key: str) -> None:
             f"--sign {key}: cannot be read: {error.strerror}", "create a key: minisign -G"
         ) from error
     if b"secret key" not in begin.partition(b"\n")[0]:
-        raise errors.ConfigError(f"--sign {key}: is no secret key of minisign", "create one: minisign -G -s FILE")
+        raise errors.ConfigError(f"--sign {key}: is not a secret key of minisign", "make one: minisign -G -s FILE")
     if shutil.which("minisign") is None:
         raise errors.ProvisionError("minisign is not installed", "sudo apt-get install minisign")
 

@@ -250,7 +250,7 @@ class InContainer:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ConfigError(
-                    f"{folder}: cannot be made: {error.strerror}", "choose another folder"
+                    f"{folder}: cannot be created: {error.strerror}", "choose another folder"
                 ) from error
         places = _container_paths(command.paths)
         more = {str(path): name for path, name in places.items() if ROOT not in path.parents}

@@ -104,7 +104,7 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
     archives = sorted(set(debian.suites.values()))
     if option:
         if "://" not in option:
-            raise errors.ConfigError(f"--mirror {option} is no URL", "for example --mirror http://HOST/{archive}")
+            raise errors.ConfigError(f"--mirror {option} is not a URL", "give --mirror http://HOST/{archive}")
         pattern = option if "{archive}" in option else option.rstrip("/") + "/{archive}"
         return {archive: pattern.replace("{archive}", archive).rstrip("/") for archive in archives}
     targets = run_tool(
@@ -155,7 +155,7 @@ def resolve(
         # The machine must have all packages of the container.
         missing = ", ".join(sorted(package.name for package in set(packages) - set(more)))
         raise errors.ProvisionError(
-            f"environment.yaml: machine.packages push out {missing}", "choose others for the machine"
+            f"environment.yaml: machine.packages conflict with {missing}", "choose others for the machine"
         )
     machine = tuple(package for package in more if package not in set(packages))
     if current and (current.recipe, current.packages, current.machine) == (

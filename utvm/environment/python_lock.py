@@ -83,7 +83,7 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
         ]
     except (tomllib.TOMLDecodeError, PylockValidationError, PylockSelectError, KeyError, ValueError) as error:
         raise errors.ConfigError(
-            f"is no lock for Python {python.version}: {' '.join(str(error).split())}", _REMAKE
+            f"is not a lock for Python {python.version}: {' '.join(str(error).split())}", _REMAKE
         ) from error
     return tuple(sorted(wheels, key=lambda wheel: wheel.name))
 
@@ -220,7 +220,7 @@ def locked_venv(lock: Path, what: str, say: Callable[[str], None], *, install: b
     with hold(folder.name, directory=folder.parent, patience=_PATIENCE):
         if not (folder / "whole").is_file():
             if not install:
-                message = f"the Python packages of {what} are not here, and a command that prints fetches nothing"
+                message = f"the Python packages of {what} are not cached, and this command does not fetch them"
                 raise errors.ProvisionError(message, f"commands that use {what} fetch them: some 20 MB")
             say(f"making the environment of {what}: some 20 MB to fetch")
             shutil.rmtree(folder, ignore_errors=True)

@@ -60,7 +60,7 @@ def _own_coordinator() -> str:
             time.sleep(0.02)
         if uid != os.geteuid():
             raise ProvisionError(
-                f"what listens at 127.0.0.1:{DEFAULT_PORT} belongs to another user",
+                f"the program at 127.0.0.1:{DEFAULT_PORT} belongs to another user",
                 "to use it all the same, name it with LG_COORDINATOR",
             )
     return f"127.0.0.1:{DEFAULT_PORT}"

@@ -6,8 +6,8 @@ arguments. The reply is one line; a queued lease reports its position before tha
 labgrid (26.0.1) never frees the place of a lost holder, so a lease has a deadline in the place's tags: this
 process extends it, ``reap`` frees expired places.
 
-labgrid sends each change of a place to every client, subscribed or not. So of all runs of a computer that want the
-same, only the first is a client that waits; and one that has its board is no client, and only holds a stream.
+labgrid sends each change of a place to every client, subscribed or not. So of a computer's runs that wait for the
+same boards, only the first is a client. A run that has its board is not a client: it only keeps a stream open.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ _HEARTBEAT = 30.0  # Seconds between heartbeats of a lease holder,
 _HEARTBEAT_PER_PLACE = 1.0  # or so many per place, if that is more: labgrid forwards each to every client.
 _HEARTBEATS = 4  # A lease expires after so many missed heartbeats.
 _POLL = 0.2
-_POLLS = 20  # Looks between polls of a reservation, which labgrid drops after 60 seconds.
-_LOOK = (2.0, 0.1)  # Seconds between looks at who holds a leased place: at least, and for each place.
+_POLLS = 20  # Checks between polls of a reservation, which labgrid drops after 60 seconds.
+_CHECK = (2.0, 0.1)  # Seconds between checks of who holds a leased place: at least, and per place.
 _AWAY = 60.0  # Seconds that the coordinator, or the hosts of all matching boards, may be gone.
 _SUSPECT = 60.0  # Seconds for which a host that did not hand over its board counts as away.
 _SLOW = 5.0  # Seconds; an exporter answers in milliseconds, and labgrid gives up after ten.
@@ -82,7 +82,7 @@ class LocalQueue:
         hidden.rename(self._path)
 
     def read_ahead(self) -> list[Path]:
-        """Return the files of the runs ahead, first come first; the first one's process lives."""
+        """Return the files of the runs ahead, oldest first, without those at the front whose process has ended."""
         ahead = [path for path in sorted(self._path.parent.glob("[0-9]*")) if path < self._path]
         while ahead and not _is_locked(ahead[0]):
             del ahead[0]
@@ -99,7 +99,7 @@ class LocalQueue:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether the process of a file lives; the file of one that has ended is removed."""
+    """True if the process of a file lives; otherwise, remove the file."""
     try:
         with path.open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -110,7 +110,7 @@ def _is_locked(path: Path) -> bool:
 
 
 class QuietSession(ClientSession):  # type: ignore[misc]
-    """A stream that shows whether the coordinator is there: it is sent nothing, and cannot acquire a place."""
+    """A stream that ends with the coordinator. It subscribes to nothing and cannot acquire a place."""
 
     async def start(self) -> None:
         self.pump_task = self.loop.create_task(self.message_pump())
@@ -188,7 +188,7 @@ class LabgridClient:
                 await self._call("SetPlaceTags", placename=name, tags={_PRESENT: present})
 
     async def _sync(self) -> None:
-        """Synchronise with the coordinator, in a session that is a client; not while a lease is held."""
+        """Synchronise with the coordinator as a client; not for use while a lease is held."""
         if self._session is None or self._session.stopping.is_set() or isinstance(self._session, QuietSession):
             await self.connect()
         # This would wait forever in a session that is just ending.
@@ -245,7 +245,7 @@ class LabgridClient:
     async def lease(
         self, filters: dict[str, str], wait: float | None, excluded: Sequence[str] = (), queue: str = ""
     ) -> None:
-        """Queue for a board, first in a folder, then hold it until :meth:`release` or the end of the input."""
+        """Queue for a board, first locally in a folder, and hold it until :meth:`release` or the end of input."""
         begun = time.monotonic()
         try:
             deadline = math.inf if wait is None else begun + wait
@@ -283,7 +283,7 @@ class LabgridClient:
             if time.monotonic() > deadline:
                 raise Unavailable("no board was free in time")
             if time.monotonic() > next_line:
-                # The first may not have been in line yet.
+                # The first run may not have reported yet.
                 with contextlib.suppress(OSError, ValueError):
                     first = json.loads(ahead[0].read_text(encoding="utf-8"))
                     say(position=first["position"] + len(ahead), busy=first["busy"])
@@ -324,11 +324,11 @@ class LabgridClient:
             except HostsAway as away:
                 if time.monotonic() > last:
                     raise
-                self._leave_queue()  # All wait for a minute, not one after the other.
+                self._leave_queue()  # So that all runs wait at the same time, for a minute each.
                 if str(away) != reported or time.monotonic() > next_line:
                     reported, next_line = str(away), time.monotonic() + _REPORT
                     say(away=reported)
-            await asyncio.sleep(_LOOK[0])
+            await asyncio.sleep(_CHECK[0])
 
     async def _matching_places(self, filters: dict[str, str], excluded: Sequence[str]) -> set[str]:
         await self._sync()
@@ -400,10 +400,10 @@ class LabgridClient:
                     next_look = 0.0
                 if time.monotonic() < next_look:
                     continue
-                # If the coordinator is gone, the session ends.
+                # An error here means that the session ends; the loop reconnects.
                 with contextlib.suppress(grpc.RpcError):
                     places = await self._places()
-                    next_look = time.monotonic() + max(_LOOK[0], _LOOK[1] * len(places))
+                    next_look = time.monotonic() + max(_CHECK[0], _CHECK[1] * len(places))
                     holder = places[self._place].acquired if self._place in places else ""
                     if holder != self.holder:
                         raise Unavailable(f"it is held by {holder}" if holder else "it was released")

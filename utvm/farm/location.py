@@ -90,7 +90,7 @@ class InFarm:
             if code == LOST:
                 reason = f"the connection to {lease.host} broke"
             elif code == _HELD:
-                code, reason = LOST, f"at {lease.host}, a run before still has {lease.place}"
+                code, reason = LOST, f"at {lease.host}, an earlier run still uses {lease.place}"
             elif code not in {*ExitCode}:
                 code, reason = LOST, f"the run at {lease.host} ended abnormally: exit code {code}"
         except ProvisionError as error:

@@ -106,7 +106,7 @@ def _read_hex(path: Path, raw: bytes) -> Iterator[tuple[int, bytes]]:
         except ValueError:
             record = b""
         if len(record) < 5 or len(record) != record[0] + 5:
-            raise ConfigError(f"{where} is no record of Intel HEX", "copy or build it again")
+            raise ConfigError(f"{where} is not a record of Intel HEX", "copy or build it again")
         if sum(record) & 0xFF:
             raise ConfigError(f"{where} has a wrong checksum", "copy or build it again")
         offset, kind, data = int.from_bytes(record[1:3], "big"), record[3], record[4:-1]

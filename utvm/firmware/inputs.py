@@ -25,7 +25,7 @@ def as_integers(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[n
         return array
     if not np.isfinite(array).all():
         raise ConfigError(
-            f"input {tensor.name} has no finite number in some places", "NaN and infinity cannot be quantised"
+            f"input {tensor.name} has NaN or infinite numbers", "NaN and infinity cannot be quantised"
         )
     limits = np.iinfo(tensor.dtype)
     integers = np.rint(np.asarray(array, np.float64) / tensor.scaling.scale) + tensor.scaling.zero_point

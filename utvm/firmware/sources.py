@@ -155,7 +155,7 @@ def generate(
     for library in libraries:
         own = library.sources.brief if isinstance(library.sources, CFiles) else dict(library.sources)
         if clashes := sorted(own.keys() & files.keys()):
-            raise ConfigError(f"{library.name} has a file {clashes[0]}, as the firmware has", "rename the library")
+            raise ConfigError(f"{library.name} has a file {clashes[0]}, like the firmware", "rename the library")
         files.update(own)
     return files | dict(module.sources if module else {})
 

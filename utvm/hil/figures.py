@@ -141,8 +141,8 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "ms_error",
-        "of that, modelled (docs/time.md)",
-        "By how many percent the modelled time of published programs was off; left out where none was tried.",
+        "error of modelled ms (docs/time.md)",
+        "Largest error of the modelled time of published programs, in percent; left out if none was tried.",
         {"type": "integer", "minimum": 1},
         lambda measured: measured.firmware.board.error_of(measured.runs[0].unit),
         "±{} %".format,

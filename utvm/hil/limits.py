@@ -29,7 +29,7 @@ from utvm.provenance.location import current_kind, read_checkout
 
 BASELINE = "utvm-baseline.yaml"
 Figures = dict[str, dict[str, dict[str, int]]]
-"""board.spoken -> model -> limit name -> value."""
+"""Name of a board -> model -> limit name -> value."""
 
 
 class Baseline(config.Record):
@@ -80,7 +80,7 @@ def _limit_cases(
             if max(values) <= most:
                 yield CaseResult(node, Outcome.PASSED, 0.0)
                 continue
-            excess = f"{name} is {max(values):,} on {board.full_name}, and at most {most:,.0f} is asked"
+            excess = f"{name} is {max(values):,} on {board.full_name}, and the limit is {most:,.0f}"
             where = _crossing_commit(board, model, figure, most, commit)
             yield CaseResult(node, Outcome.FAILED, 0.0, f"{excess}, {limit} of {was:,}{where}")
 
@@ -139,7 +139,7 @@ def accept_figures() -> Path:
             if LIMITED[name] == row["figure"]:
                 board = BoardIdentity(row["name"], row["kind"]).full_name
                 figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
-    text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"
+    text = "# Baseline of the relative limits in utvm.yaml. history.changes --accept writes it; review it.\n"
     files.write_whole(path, text + yaml.safe_dump({"baseline": figures}))
     return path
 
@@ -167,7 +167,7 @@ def _is_remembered(root: Path) -> bool:
 
 
 def earlier_boards(root: Path, before: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield boards of earlier nightly runs from the history, if runs below a folder are added to it."""
+    """Yield boards of earlier nightly runs from the history, if it records runs of this folder."""
     with contextlib.suppress(UtvmError):
         if _is_remembered(root):
             with store.open_history(history_file()) as history:
@@ -215,7 +215,7 @@ def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
         content = json.loads(path.read_text(encoding="utf-8"))
         schemas.check_schema(content, schemas.NIGHTLY)
     except (OSError, ValueError, jsonschema.ValidationError) as error:
-        raise ConfigError(f"{path}: is no report on a night, or one of an older version") from error
+        raise ConfigError(f"{path}: is not a nightly report, or has an older version") from error
     for entry in content["boards"]:
         empty = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
         own = schemas.read_report(night / entry["report"]) if entry["report"] else empty

@@ -51,7 +51,7 @@ def select_suites(suites: Sequence[str]) -> SelectedSuites:
     selected = [_find_suite(suite) for suite in suites] or [(_suite_folders()[0], "")]
     own = {not path.is_relative_to(BUNDLED) for path, _ in selected}
     if len(own) > 1:
-        raise errors.ConfigError("suites of one's own and those of utvm are two runs", "name those of one kind")
+        raise errors.ConfigError("your own suites and those of utvm need separate runs", "name those of one kind")
     root = _common_root([path for path, _ in selected]) if own == {True} else DATA
     return SelectedSuites(root, own == {True}, tuple(f"{path.relative_to(root)}{test}" for path, test in selected))
 
@@ -85,7 +85,7 @@ def _find_suite(suite: str) -> tuple[Path, str]:
     raise errors.ConfigError(f"there is no suite {name!r}", hint)
 
 
-_HINT = "docs/own-project.md says what utvm.yaml holds"
+_HINT = "docs/own-project.md describes utvm.yaml"
 
 
 class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy cannot see that records are frozen
@@ -212,13 +212,13 @@ class ProjectModel:
         figures, limits = result.figures, self.limits
         if limits.accuracy is not None and not figures.get("accuracy", 0) >= limits.accuracy:
             messages.append(
-                f"accuracy is {figures.get('accuracy', 'not known')}, and at least {limits.accuracy} is asked"
+                f"accuracy is {figures.get('accuracy', 'not known')}, and the limit is {limits.accuracy}"
             )
         for name, figure in LIMITED.items():
             value, most = figures.get(figure), getattr(limits, name)
             if isinstance(most, int | float) and value is not None and value > most:
                 unit = " bytes" if figure.endswith("bytes") else ""
-                messages.append(f"{name} is {value}{unit}, and at most {most} is asked")
+                messages.append(f"{name} is {value}{unit}, and the limit is {most}")
         return [f"{self.name}: {message}" for message in messages]
 
 

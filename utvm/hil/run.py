@@ -34,7 +34,7 @@ _LOG = logging.getLogger("utvm.hil")
 class HilRun:
     """A pytest plugin object for one run.
 
-    A test that hits infrastructure trouble gets that outcome. A lost board is attached once more so that the other
+    A test that hits infrastructure trouble gets that outcome. A lost board is attached again so that the other
     tests still run; if that fails, or the board is lost again, the run stops. Either way the run has no verdict.
     """
 
@@ -161,7 +161,7 @@ class HilRun:
         case = self._excuse(self._recorder.take(nodeid))
         if case.outcome is not Outcome.PASSED:
             if case.outcome.has_trouble and (text := self.holder.console_tail):
-                case = dataclasses.replace(case, message=f"{case.message}\nits console ended with:\n{text}")
+                case = dataclasses.replace(case, message=f"{case.message}\nlast console output:\n{text}")
             self.holder.force_reset()
         if self._lost:
             self._lost = False
@@ -215,14 +215,14 @@ class HilRun:
 
     def _reattach(self) -> str:
         if self.holder.attach_count > 1:
-            outcome = "the board had been attached once more already; the run stops"
+            outcome = "the board was lost again; the run stops"
         else:
             try:
                 self.holder.attach()
             except (UtvmError, OSError) as error:
-                outcome = f"attaching the board once more failed; the run stops: {error}"
+                outcome = f"attaching the board again failed; the run stops: {error}"
             else:
-                return "the board was attached once more and the run went on; this test has no result"
+                return "the board was attached again and the run went on; this test has no result"
         assert self._session is not None
         self._session.shouldstop = "the board is gone"
         return outcome

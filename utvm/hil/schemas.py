@@ -50,7 +50,7 @@ def load_schema(path: Path) -> dict[str, Any]:
 
 
 def check_schema(content: Mapping[str, Any], path: Path) -> None:
-    # Tests check the schemas themselves, which takes as long as everything else that writes a report.
+    # Not jsonschema.validate: it also checks the schema, which is slow and done in tests.
     schema = load_schema(path)
     if error := best_match(validator_for(schema)(schema).iter_errors(content)):
         raise error
@@ -104,7 +104,7 @@ def read_report(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}", "give the report.json of a run") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path}: is no report", "give the report.json of a run") from error
+        raise ConfigError(f"{path}: is not a report", "give the report.json of a run") from error
     if not isinstance(version, int) or version not in _SCHEMAS:
         known = ", ".join(map(str, _SCHEMAS))
         raise ConfigError(
@@ -114,7 +114,7 @@ def read_report(path: Path) -> dict[str, Any]:
         check_schema(content, _SCHEMAS[version])
     except jsonschema.ValidationError as error:
         raise ConfigError(
-            f"{path}: {error.json_path}: {error.message}", f"{_SCHEMAS[version].name} says what a report holds"
+            f"{path}: {error.json_path}: {error.message}", f"{_SCHEMAS[version].name} describes a report"
         ) from error
     return _UPGRADES[version](content)
 

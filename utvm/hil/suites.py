@@ -66,7 +66,7 @@ def run(
             os.close(os.open(os.devnull, os.O_RDONLY))
     except (OSError, MemoryError) as error:
         # pytest's capture needs temporary files.
-        hint = "is there room, and memory, and may files be written, and so many be open?"
+        hint = "check free disk space, memory, permissions and the limit of open files"
         raise ProvisionError(f"a run cannot begin: {str(error) or 'not enough memory'}", hint) from error
     if ending.exit_code is not None:
         return ending.exit_code
@@ -78,7 +78,7 @@ def run(
         return ExitCode.INFRASTRUCTURE
     if ending.accepted and not suites.expressions and "::" not in suites.suite:
         # The suites exist and nothing else was selected.
-        raise ProvisionError("a run cannot begin: pytest cannot read the suites", "may so many files be open?")
+        raise ProvisionError("a run cannot begin: pytest cannot read the suites", "check the limit of open files")
     return ExitCode.USAGE
 
 

@@ -124,7 +124,7 @@ def _not_there(board: boards.Board, serial: str, problem: str, known: list[Probe
     if serial and known:
         reason = f"plugged in: {', '.join(probe.full_name for probe in known)}"
     elif known:
-        reason = f"what is plugged in is virtual: {', '.join(probe.full_name for probe in known)}"
+        reason = f"only virtual probes are plugged in: {', '.join(probe.full_name for probe in known)}"
     which = f"probe {serial}" if serial else f"probe for {board.name}"
     return NotPluggedIn(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
 

@@ -300,7 +300,7 @@ class GdbClient:
         self._send(self.one)
         stop = self.wait_for_stop(self._timeout)
         if stop is None:
-            raise ProbeError(f"one step was not done after {self._timeout:g} s", "reset the board")
+            raise ProbeError(f"one step did not complete within {self._timeout:g} s", "reset the board")
         return stop
 
     def _notice_stop(self, packet: bytes) -> bool:

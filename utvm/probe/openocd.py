@@ -38,7 +38,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"no device found|open failed|LIBUSB_ERROR_NO_DEVICE|no ST-LINK detected|unable to find",
-        "no probe is plugged in, or its cable only charges: ./inv board.detect lists what is there",
+        "no probe is plugged in, or its cable only charges: ./inv board.detect lists probes",
     ),
     (r"failed to (send|receive) USB CMD", "the probe stopped answering: unplug and replug it"),
     (r"cannot connect to stlink server", "the virtual board is not running"),

@@ -192,9 +192,7 @@ class ProbeChannel:
         except usb.core.USBError as error:
             raise _translate(self.probe, error) from error
         if len(reply) < min_bytes or not reply.startswith(start):
-            raise SilentProbe(
-                f"the {self.probe.full_name} does not answer what it was asked ({reply.hex()})", _REPLUG
-            )
+            raise SilentProbe(f"the {self.probe.full_name} gives an unexpected reply ({reply.hex()})", _REPLUG)
         return reply
 
 
@@ -205,7 +203,7 @@ def claim_probe(probe: Probe, is_interface: Callable[[Any], bool]) -> Iterator[P
         try:
             interface = next(filter(is_interface, device.get_active_configuration()), None)
             if interface is None:
-                raise UnreachableProbe(f"the {probe.full_name} has no interface to ask it by")
+                raise UnreachableProbe(f"the {probe.full_name} has no interface for queries")
             usb.util.claim_interface(device, interface)
         except NotImplementedError as error:
             raise UnreachableProbe(f"the {probe.full_name}: {libusb.problem_of(error)}") from error

@@ -26,12 +26,12 @@ Array = npt.NDArray[Any]
 Sample = Sequence[Array]  # An array for each input, in the model's order.
 Activations = Literal["int8", "int16"]
 
-# The first ones in which ONNX quantises these types.
+# The first operator sets of ONNX with these types.
 _OPSETS: Mapping[Activations, int] = {"int8": 19, "int16": 21}
-# Beside those that ONNX Runtime quantises by itself.
+# Quantised in addition to ONNX Runtime's own list.
 _MORE = ["DepthToSpace", "Elu", "HardSigmoid", "HardSwish", "ReduceMean", "SpaceToDepth", "Sub", "Tanh"]
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-# As in TensorFlow Lite, with which it runs in integers.
+# TensorFlow Lite's fixed scale, with which Softmax runs in integers.
 _SOFTMAX = {"scale": np.array(1 / 256, np.float32), "zero_point": np.array(-128, np.int8)}
 
 
@@ -103,13 +103,13 @@ def _named_errors(action: str) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except Exception as error:  # whatever onnxruntime raises
+    except Exception as error:  # ONNX Runtime has no common base class of errors.
         reason = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/onnxruntime_src/\S+ |\s+", " ", str(error)).strip()[
             :200
         ]
         raise ConfigError(
-            f"ONNX Runtime, which quantises, does not {action} the model: {reason}",
-            "does the model run there with these samples?",
+            f"ONNX Runtime cannot {action} the model: {reason}",
+            "does the model run in ONNX Runtime with these samples?",
         ) from error
 
 
@@ -125,8 +125,8 @@ def quantize(
     Args:
         samples: typical inputs, for the ranges of tensors.
         activations: ``int16`` for 16x8: more exact, still with int8 weights.
-        calibration: how a range follows from the values: one of :data:`CALIBRATIONS`.
-        least_db: tensors that 8 bits give less than this signal to noise get 16.
+        calibration: method for the range of a tensor: one of :data:`CALIBRATIONS`.
+        least_db: tensors whose signal-to-noise ratio in 8 bits is lower get 16 bits.
     """
     from onnxruntime import quantization
 
@@ -163,7 +163,7 @@ def quantize(
 
 
 def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Fold normalisations and constants, and convert to an operator set that has the types."""
+    """Fold normalisations and constants, and convert to an operator set with the quantised types."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = max(copy.ir_version, 8)  # Before 4, constants had to be inputs.
@@ -181,9 +181,9 @@ def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     if version < opset:
         try:
             copy = onnx.version_converter.convert_version(copy, opset)
-        except Exception as error:  # whatever onnx raises
+        except Exception as error:  # onnx raises many kinds of errors.
             raise ConfigError(
-                f"the model of operator set {version} cannot be converted to {opset}, which has the types",
+                f"the model of operator set {version} cannot be converted to {opset}, which is needed",
                 "export it with that operator set",
             ) from error
     imports = [entry for entry in copy.opset_import if entry.domain in used or not entry.domain]
@@ -196,7 +196,7 @@ def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 def _calibrate(
     model: onnx.ModelProto, samples: Sequence[Sample], method: str, least_db: float
 ) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
-    """Range of each float tensor, and the tensors that 8 bits give less than ``least_db``."""
+    """Return the range of each float tensor, and the tensors whose ratio in 8 bits is below ``least_db``."""
     names = [*input_names(model), *(name for node in model.graph.node for name in node.output if name)]
     ends: dict[str, tuple[float, float]] = {}
     for values in _values(model, names, samples):
@@ -245,7 +245,7 @@ def _ranges_by_runtime(
 
 
 def _noise(count: Array, centres: Array, low: float, high: float) -> float:
-    """Square error of values in a histogram after rounding to 8 bits of a range."""
+    """Sum of square errors of a histogram's values after clipping to a range and rounding to 8 bits."""
     outside = centres - np.clip(centres, low, high)
     return float(count @ np.where(outside == 0, ((high - low) / 255) ** 2 / 12, outside**2))
 

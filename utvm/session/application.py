@@ -85,8 +85,8 @@ def _check_file(board: boards.Board, path: Path) -> None:
     """Refuse a file that is not an image, by what it is, and a board without memory."""
     if not board.memory:
         raise ConfigError(
-            f"{board.name} has no memory map, so that no image can be put into it",
-            "take a board that has one, virtual ones too: stm32f746",
+            f"{board.name} has no memory map, so it cannot take an image",
+            "choose a board with one, for instance stm32f746",
         )
     check_readable(path, "did the build finish?")
     if (size := path.stat().st_size) > _MAX_BYTES:
@@ -235,7 +235,7 @@ class Application:
                     "has its vector table a HardFault handler, and a stack in RAM as first word? see board.gdb",
                 )
             at = self.image.source_line(stopped) or f"{stopped:#010x}"
-            raise BoardError(f"the program did not come to {function} within {timeout:g} s; it stands in {at}")
+            raise BoardError(f"the program did not reach {function} within {timeout:g} s; it is in {at}")
 
     def expect(self, text: str, timeout: float = 10.0) -> str:
         """Read console output up to and including a text."""

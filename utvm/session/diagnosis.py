@@ -147,4 +147,4 @@ def _describe_fault(image: Firmware, pc: int, fault: Meaning, origin: int | None
     address = f", address {fault.address:#010x}" if fault.address is not None else ""
     flags = f": {'; '.join(fault.flags)}" if fault.flags else ""
     cause = f"the core took a {fault.name}{where}{flags}{address}"
-    return f"the program does not run: {cause}; it stands at {format_address(image, pc)}"
+    return f"the program does not run: {cause}; it is at {format_address(image, pc)}"

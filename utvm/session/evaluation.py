@@ -71,7 +71,7 @@ def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]
     """
     if unknown := [name for name in arrays if name and name not in {tensor.name for tensor in tensors}]:
         raise ConfigError(
-            f"the inputs hold an array {unknown[0]!r}, which is no input",
+            f"the inputs hold an array {unknown[0]!r}, which is not an input",
             f"the model's inputs: {', '.join(tensor.name for tensor in tensors)}",
         )
     columns = []
@@ -119,7 +119,7 @@ class Confusion:
         return f"<accuracy {self.accuracy:.4f}, {right} of {total}>"
 
     def _repr_html_(self) -> str:
-        """The matrix in a notebook: a row per class, a column per prediction."""
+        """Render the matrix for a notebook: a row per class, a column per prediction."""
         page = templates_of("utvm.session", html=True).get_template("confusion.html")
         return page.render(title=repr(self)[1:-1], counts=self.counts.tolist())
 
@@ -136,7 +136,9 @@ def confusion(answers: Sequence[Sequence[npt.NDArray[Any]]], labels: Sequence[in
     (scores,) = answers[0]
     classes = scores.size
     if wrong := [label for label in labels if not 0 <= label < classes]:
-        raise ConfigError(f"label {wrong[0]} is no class of the model, which has {classes}", "they count from 0")
+        raise ConfigError(
+            f"label {wrong[0]} is not a class of the model, which has {classes}", "they count from 0"
+        )
     counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (list(labels), predicted), 1)
     return Confusion(counts)
@@ -150,7 +152,7 @@ class ErrorStatistics:
         largest: maximum absolute error, in the output's units.
         rmse: root mean square error.
         snr_db: signal-to-noise ratio in dB; infinite without errors.
-        same_class: number of samples with the same predicted class; None if the model is no classifier.
+        same_class: number of samples with the same predicted class; None if the model is not a classifier.
     """
 
     largest: float

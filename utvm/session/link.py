@@ -215,7 +215,7 @@ class Link:
                 if reply is not None:
                     return reply
             if self._aborted.is_set():
-                raise TransportError("the wait for the board was given up")
+                raise TransportError("the wait for the board was cancelled")
             if out_of_time:
                 return None
             # Read once more after the timeout: on a busy computer, the reply may already be buffered.

@@ -241,7 +241,7 @@ class ClientConnection:
             size = int.from_bytes(self._read(8, deadline), "little")
         if size > _ABSURD:
             with contextlib.suppress(ClientGone):
-                self.send_exception(f"a packet of {size} bytes is out of the question for a board")
+                self.send_exception(f"a packet of {size} bytes is too long for any board")
                 self.say_farewell()
             raise ClientGone(f"it announced a packet of {size} bytes")
         if size > self._packet_limit:

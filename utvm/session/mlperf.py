@@ -138,7 +138,7 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
         if not whole or "/" in words[0] or not words[0].strip("."):
             columns = "FILE, NUMBER OF CLASSES, CLASS"
             columns += ", BYTES OF A WINDOW, BYTES TO THE NEXT" if windows else ""
-            raise errors.ConfigError(f"{table}: line {number} is no row", columns)
+            raise errors.ConfigError(f"{table}: line {number} is not a row", columns)
         path, label = folder / words[0], int(numbers[1])
         try:
             data = path.read_bytes()

@@ -60,10 +60,10 @@ def check_has_state(libraries: Sequence[compiler.Library], model: str) -> None:
     if model not in present:
         raise errors.ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(present)}")
     if not present[model].states:
-        raise errors.ConfigError(f"model {model} keeps nothing between runs", "each of its runs is like the first")
+        raise errors.ConfigError(f"model {model} has no state between runs", "each of its runs is like the first")
 
 
 def model_error(model: str, status: int) -> errors.BoardError:
     """Return the error for a model's nonzero return code."""
-    known = {INDEX_OUT_OF_RANGE: "an index in its inputs is out of range: it selects what a tensor does not have"}
+    known = {INDEX_OUT_OF_RANGE: "an index in its inputs is out of range: it is beyond the size of a tensor"}
     return errors.BoardError(f"model {model} returned error code {status}", known.get(status, ""))

@@ -111,7 +111,7 @@ class ImageGenerations:
     def _stale_message(self, packet: bytes, place: PacketValue, marked: int, mark: int) -> str:
         since = f"{self._modules[-1]} was loaded since"
         if place.kind == TypeIndex.TENSOR or code_of(packet) in (Code.FREE, Code.COPY_AMONG):
-            return f"a tensor of before is gone: {since} (make tensors after load_module)"
+            return f"an earlier tensor is gone: {since} (make tensors after load_module)"
         name = self._names.get(marked, "")
         if place.kind != TypeIndex.FUNCTION or place.at != 4:
             name = (_first_text(packet, 12) if code_of(packet) == Code.CALL else None) or ""
@@ -153,7 +153,7 @@ class UploadedFiles:
         if len(others) >= _MOST_FILES or sum(others.values()) + len(data) > _MOST_BYTES:
             raise ConfigError(
                 f"{name} is too much: a session has at most {_MOST_FILES} files of {_MOST_BYTES} bytes together",
-                "remove what is not needed any more",
+                "remove files that are not needed any more",
             )
         try:
             self._path_of(name).write_bytes(data)
@@ -184,7 +184,7 @@ class UploadedFiles:
     def _path_of(self, name: str) -> Path:
         good = name not in ("", ".", "..") and "/" not in name and name.isprintable()
         if not good or len(name.encode()) > _LONGEST_NAME:
-            raise ConfigError(f"{name[:_LONGEST_NAME]!r} is no name of a file", "a short name without folders")
+            raise ConfigError(f"{name[:_LONGEST_NAME]!r} is not a file name", "a short name without folders")
         uploaded = self.folder / "uploaded"
         uploaded.mkdir(exist_ok=True)
         return uploaded / name
@@ -282,7 +282,7 @@ class ModuleBoard:
     def _build_module(self, module: Module, folder: Path, confined: bool) -> Firmware:
         if not confined and (module.sources or module.libraries):
             raise ConfigError(
-                f"{module.name} is C, and nothing here keeps a compiler from this computer's files (Landlock)",
+                f"{module.name} is C, and its compiler cannot be kept from this computer's files (Landlock)",
                 "upload an object, or serve from Linux 5.13 or later",
             )
         base = self._base
@@ -415,7 +415,7 @@ class ServedLink:
 
     def _load_image(self, file: str, image: Firmware) -> bytes:
         if self._generations.full:
-            return exception_packet("the session has had as many modules as one can have: connect again")
+            return exception_packet("the session has reached its maximum number of modules: connect again")
         self._inner.terminate()
         self._generations.begin(file)
         self._inner = self._served.put(file, image)

@@ -113,7 +113,7 @@ class Registration:
         except OSError as error:
             if self._known or self._stopping:
                 raise
-            raise self._not_a_tracker(f"it says nothing ({error})") from error
+            raise self._not_a_tracker(f"it does not reply ({error})") from error
         if magic != struct.pack("<i", _MAGIC):
             raise self._not_a_tracker(f"it answers {magic!r}")
         self._known = True

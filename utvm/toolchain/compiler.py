@@ -25,7 +25,7 @@ OWN_ROWS = "toolchain.yaml"
 """File of a board's folder with additional CPU rows."""
 
 _PREFIX_MAPS = ("-ffile-prefix-map", "-Wa,--debug-prefix-map")
-_KEYS_OF_ROWS = "docs/porting.md, step 1, says what a row is"
+_KEYS_OF_ROWS = "docs/porting.md, step 1, describes a row"
 
 
 class Cpu(Record):
@@ -106,7 +106,7 @@ class Toolchain:
             return self.data.cpus[name]
         except KeyError:
             rows = ", ".join(self.data.cpus)
-            hint = f"rows it has: {rows}; one of your own stands in a {OWN_ROWS} beside your board.yaml"
+            hint = f"rows it has: {rows}; put your own in a {OWN_ROWS} beside your board.yaml"
             raise errors.ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
 
     def tool(self, name: str) -> Path:

@@ -120,7 +120,7 @@ def fill(path: Path, contents: Mapping[str, bytes]) -> None:
             section = elf.get_section(matches[0]["st_shndx"]) if len(matches) == 1 else None
             if section is None or section["sh_type"] != "SHT_PROGBITS":
                 raise ToolchainError(
-                    f"the compiler has made no constant {name} of {len(data)} bytes",
+                    f"the compiler created no constant {name} of {len(data)} bytes",
                     "which compiler is it? please report it",
                 )
             places[name] = section["sh_offset"] + matches[0]["st_value"]

@@ -39,7 +39,7 @@ _BOARD_SECONDS = 60.0  # Without any board.
 _POLL_SECONDS = 0.2
 _MOST_BOARDS = 32
 _SERVE = "board.serve --tracker HOST:PORT --key KEY serves one"
-_ENDED = CandidateResult("", (), b"", "the process that measured has ended")
+_ENDED = CandidateResult("", (), b"", "the measuring process has ended")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Measurer(Protocol):
     """Runs candidates on boards."""
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[CandidateResult]:
-        """Run candidates; yield results in their order, each as soon as it is known.
+        """Run candidates; yield results in the same order, each as soon as it is known.
 
         Candidates may be generated while the first ones run.
         """

@@ -157,7 +157,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     kinds = ["st-link", "cmsis-dap", *(f"st-link:{product:04x}" for product in PRODUCTS)]
     add("--usb", choices=kinds, help="a probe on USB as well; of an ST-Link, also its USB product")
     add("--usb-listen", default="0", help="its socket: unix:PATH, or a TCP port, 0 for any free one")
-    add("--usb-user", default="", help="a user who may connect to that TCP port besides one's own")
+    add("--usb-user", default="", help="another user who may connect to that TCP port")
     add("--anyone", action="store_true", help="other users of this computer may connect, too")
     return parser.parse_args(arguments)
 

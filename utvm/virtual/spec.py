@@ -23,9 +23,9 @@ CoreName = Literal[
 """The Cortex-M cores with a model, each a row of :mod:`utvm.virtual.cortex_m.kinds`."""
 NOMINAL_MILLIVOLTS = 3300
 WAITS = ("load", "flash", "branch")
-"""What modelled cycles wait for that do not issue instructions, in the order of ``enum wait`` of ``cycles.h``."""
+"""Kinds of waits: modelled cycles that issue no instruction, in the order of ``enum wait`` in ``cycles.h``."""
 WAITS_REGISTER = 0xE0001F00
-"""Of a virtual board's DWT alone: CYCCNT counts all modelled cycles (0), or those of one of WAITS (from 1)."""
+"""Register of virtual boards only, in the DWT: 0 if CYCCNT counts all modelled cycles, N for those of a wait."""
 MAX_CACHE_LINES = 512
 SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
 """Serial numbers that all protocols of the virtual probes can transmit."""
@@ -98,10 +98,10 @@ class TimingSpec(Record):
     """A model of the cycles that a core takes with the memory of a board.
 
     Attributes:
-        clock_hz: the clock at which the waits are right.
+        clock_hz: clock for which the waits are valid.
         error: percent by which published programs differ at most (docs/time.md); None if none was tried.
         code, data: caches for fetches from flash, and for loads from it.
-        cached: that for loads, where the port leaves it off.
+        cached: the data cache, for boards whose port leaves it off.
         states: wait states of the flash, by the highest clock in MHz.
     """
 
@@ -113,7 +113,7 @@ class TimingSpec(Record):
     states: dict[int, Annotated[int, Field(ge=0, lt=64)]] = Field(default_factory=dict)
 
     def with_settings(self, settings: Mapping[str, str]) -> "TimingSpec":
-        """This model with values of :data:`TRIALS`; no published program confirms others than the board's."""
+        """Return the model with values of :data:`TRIALS`; if they change it, its error is unknown."""
         clock, states = self.clock_hz, self._states(self.clock_hz // 1000000)
         if "clock" in settings:
             clock = 1000000 * _number("clock", settings, "MHz")
@@ -136,7 +136,7 @@ class TimingSpec(Record):
     def _states(self, mhz: int) -> int:
         states = [count for limit, count in sorted(self.states.items()) if mhz <= limit]
         if self.states and not states:
-            raise ConfigError(f"clock: {mhz} MHz is too much for its flash", f"at most {max(self.states)}")
+            raise ConfigError(f"clock: {mhz} MHz is too fast for the flash", f"at most {max(self.states)}")
         return states[0] if states else 0
 
 
@@ -147,13 +147,13 @@ TRIALS: Mapping[str, Sequence[str]] = {
     "code": ("flash", "ram"),
     "weights": ("flash", "ram"),
 }
-"""Settings of a chip that the model of cycles can try, and their values; of numbers, none."""
+"""Settings of a chip that the model of cycles can try, and their values; empty for numbers."""
 
 
 def _number(name: str, settings: Mapping[str, str], unit: str) -> int:
     text = settings[name]
     if not text.isdecimal() or not 0 <= int(text) < 4000 or (name == "clock" and not int(text)):
-        raise ConfigError(f"{name} cannot be {text!r}", f"it is a number of {unit}")
+        raise ConfigError(f"{name} cannot be {text!r}", f"give a number of {unit}")
     return int(text)
 
 

@@ -244,7 +244,7 @@ def test_two_at_once_do_not_meet(up: Real) -> None:
             first.send_signal(signal.SIGCONT)
         assert first.wait(120) == 0
     assert second.returncode == 3
-    assert "another command is at work on it" in second.stderr
+    assert "another command uses it" in second.stderr
     up.do("vm.snapshot", "--delete", "one")
 
 

@@ -216,9 +216,9 @@ def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:
     ("said", "message"),
     [
         ("The provider 'libvirt' could not be found, but was requested to", "Vagrant does not know libvirt"),
-        ("The checksum of the downloaded box did not match the expected", "its checksum differs"),
+        ("The checksum of the downloaded box did not match the expected", "the checksum of the box differs"),
         ("write: No space left on device", "the disk is full"),
-        ("Something nobody has heard of", "vagrant up failed, and its last words were:\nSomething nobody"),
+        ("Something nobody has heard of", "vagrant up failed; its last lines are:\nSomething nobody"),
     ],
 )
 def test_a_failure_of_vagrant_is_one_message(fake: Fake, records: Records, said: str, message: str) -> None:
@@ -303,7 +303,9 @@ def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_
         vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
-@pytest.mark.parametrize(("content", "problem"), [("<html>", "is no catalogue"), ("[]", "is no catalogue")])
+@pytest.mark.parametrize(
+    ("content", "problem"), [("<html>", "is not a box catalogue"), ("[]", "is not a box catalogue")]
+)
 def test_what_is_no_catalogue_is_refused(
     fake: Fake, records: Records, web_folder: tuple[Path, str], content: str, problem: str
 ) -> None:

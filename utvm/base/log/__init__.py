@@ -226,7 +226,7 @@ def log_folder(folder: Path) -> Path:
     except OSError as error:
         raise ConfigError(
             f"{folder}: logs cannot be written there: {error.strerror or error}",
-            "make it writable, or free some room; outside of a checkout of yours XDG_STATE_HOME names another",
+            "make it writable, or free some space; outside a checkout, XDG_STATE_HOME names another",
         ) from error
     others = [
         path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()

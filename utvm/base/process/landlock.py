@@ -63,8 +63,8 @@ def _restrict(allowed: Iterable[Path]) -> None:
                 os.close(place)
         if _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or _call(_RESTRICT_SELF, rules, 0):
             raise ProvisionError(
-                "the kernel does not keep a compiler from this computer's files (Landlock)",
-                "it takes Linux 5.13, and a container that allows it",
+                "the kernel cannot restrict a compiler's access to files (Landlock)",
+                "Linux 5.13 is needed, and a container that allows it",
             )
     finally:
         if rules >= 0:

@@ -77,7 +77,7 @@ def version_of(
     """Return the version of a tool: the group of a pattern, or the first line of its output."""
     output = run_tool(command, error=error, timeout=timeout).strip()
     if not output:
-        raise error(f"{command[0]} says nothing of its version", "is it the program that it should be?")
+        raise error(f"{command[0]} does not report its version", "is it the program that it should be?")
     match = re.search(pattern, output) if pattern else None
     return match[1] if match else output.splitlines()[0]
 

@@ -19,7 +19,7 @@ MAX_BYTES = 1 << 30
 """Limit of all arrays of a file together, unpacked."""
 
 MAX_CSV_BYTES = 1 << 26
-"""A text of numbers."""
+"""Size limit of a .csv file."""
 
 MAX_ARRAYS = 4096
 """Limit of arrays per file."""
@@ -43,8 +43,8 @@ def read_arrays(path: str) -> dict[str, _Array]:
             first = file.read(len(_NPY))
             if first.startswith(PICTURES):
                 raise ConfigError(
-                    f"{path}: is a picture, and arrays are asked for",
-                    "numpy.save its numbers as the model was trained on them: size, order of colours, range",
+                    f"{path}: is a picture; give arrays",
+                    "save its numbers with numpy.save, as in training: size, order of colours, range",
                 )
             file.seek(0)
             if first == _NPY:
@@ -56,7 +56,7 @@ def read_arrays(path: str) -> dict[str, _Array]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
-        raise ConfigError(f"{path}: says that it holds more than there is memory for") from error
+        raise ConfigError(f"{path}: needs more memory than there is") from error
     except Exception as error:  # zipfile, zlib and numpy raise nearly every built-in kind, and their own
         raise ConfigError(
             f"{path}: is not a .npy or .npz file, or a damaged one", "numpy.save and numpy.savez write them"
@@ -117,7 +117,7 @@ def _read(stream: IO[bytes], size: int, what: str, limit: int) -> _Array:
     if need > limit:
         raise _too_large(f"{what}: is {need} bytes unpacked; a file's arrays may have {MAX_BYTES}")
     if need > size:
-        raise ValueError("its header says more than there is")
+        raise ValueError("its header announces more data than there is")
     data = stream.read(need)
     if len(data) < need:
         raise EOFError

@@ -227,7 +227,7 @@ class Cache:
         return entry
 
     def _create(self, key: str, make: Callable[[Path], None]) -> Path | None:
-        _log.info("%s %s: is not there, and is made", self.directory.name, key[:12])
+        _log.info("%s %s: is missing, creating it", self.directory.name, key[:12])
         with contextlib.ExitStack() as open_things:
             try:
                 folder = open_things.enter_context(temporary_folder(self.directory))
@@ -263,7 +263,7 @@ class Cache:
         remove_tree(aside)
         aside.unlink(missing_ok=True)
         entry.rename(aside)
-        _log.warning("%s: damaged, not used; it is set aside as %s and made again", entry, aside.name)
+        _log.warning("%s: damaged, not used; set aside as %s and created again", entry, aside.name)
 
     def _unwritable(self, error: OSError) -> errors.ConfigError:
         return errors.ConfigError(

@@ -82,7 +82,7 @@ def _check_nodes(node: yaml.Node | None) -> None:
     while pending:
         at = pending.pop()
         if isinstance(at, yaml.ScalarNode) and (bad := _INVALID_TEXT.search(at.value)):
-            raise ValueError(f"line {at.start_mark.line + 1}: text cannot have {printable(bad[0])} in it")
+            raise ValueError(f"line {at.start_mark.line + 1}: text cannot contain {printable(bad[0])}")
         if not isinstance(at, yaml.CollectionNode) or id(at) in visited:
             continue
         visited.add(id(at))
@@ -92,7 +92,7 @@ def _check_nodes(node: yaml.Node | None) -> None:
         keys = set()
         for key, value in at.value:
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in keys:
-                raise ValueError(f"line {key.start_mark.line + 1}: {key.value!r} is there twice")
+                raise ValueError(f"line {key.start_mark.line + 1}: {key.value!r} occurs twice")
             keys.add((key.tag, str(key.value)))
             pending += key, value
 
@@ -108,17 +108,17 @@ def validate(record: type[RecordT], content: object, where: str, hint: str = "",
         return record.model_validate(content)
     except ValidationError as error:
         problems = [
-            ": ".join(part for part in (".".join(map(str, problem["loc"])), _wrong(problem)) if part)
+            ": ".join(part for part in (".".join(map(str, problem["loc"])), _describe(problem)) if part)
             + (f" (line {_line(text, problem['loc'])})" if text and problem["loc"] else "")
             for problem in error.errors()
         ]
         raise ConfigError(f"{where}: " + "; ".join(problems), hint) from error
 
 
-def _wrong(problem: ErrorDetails) -> str:
+def _describe(problem: ErrorDetails) -> str:
     value = problem["input"]
     if problem["type"] == "string_type" and isinstance(value, int | float | datetime.date):
-        return f"{value} is no text to YAML: put it in quotes, as it is to be read"
+        return f"{value} is not a string in YAML: put it in quotes"
     return problem["msg"].removeprefix("Value error, ")
 
 

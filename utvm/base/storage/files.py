@@ -90,7 +90,7 @@ def check_own_folder(path: Path) -> None:
     A link to a folder is followed if this user or root made it.
     """
     if path.is_symlink() and not path.exists():
-        raise UnsafeFileError(path, "it is a symbolic link to what is not there")
+        raise UnsafeFileError(path, "it is a broken symbolic link")
     for status in (path.lstat(), path.stat()):
         if status.st_uid not in (0, os.geteuid()):
             raise UnsafeFileError(path, f"it belongs to {_user(status.st_uid)}")
@@ -141,7 +141,7 @@ def check_readable(path: str | Path, hint: str) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"{path}: is a folder", hint)
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"{path}: is no regular file", hint)
+        raise ConfigError(f"{path}: is not a regular file", hint)
     if not status.st_size:
         raise ConfigError(f"{path}: is empty", hint)
 
@@ -165,7 +165,7 @@ def check_writable(*paths: str | Path) -> None:
         if place.is_dir():
             raise ConfigError(f"{path}: is a folder")
         if place.exists() and not place.is_file():
-            raise ConfigError(f"{path}: is no file that could be replaced")
+            raise ConfigError(f"{path}: is not a regular file, so it cannot be replaced")
         _try_out(place.parent, path)
 
 
@@ -186,7 +186,7 @@ def _try_out(folder: Path, path: str | Path) -> None:
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be written: {error.strerror}",
-            f"choose another folder: nothing can be made in {folder}",
+            f"choose another folder: {folder} is not writable",
         ) from error
 
 

@@ -117,5 +117,5 @@ def require_free_space(folders: Iterable[Path]) -> None:
             except OSError as error:
                 raise ProvisionError(
                     f"{folder}: {_RESERVED >> 20} MiB cannot be written there: {error.strerror or error}",
-                    "free some room, make it writable, or choose another (--report-dir, XDG_CACHE_HOME)",
+                    "free some space, make it writable, or choose another (--report-dir, XDG_CACHE_HOME)",
                 ) from error

@@ -99,7 +99,7 @@ def _refuse(language: str, text: str, letters: str) -> None:
     if bad:
         raise ConfigError(
             f"'{printable(text)}' cannot be given to {language}: it has {printable(bad)} in it",
-            "name it otherwise",
+            "rename it",
         )
 
 

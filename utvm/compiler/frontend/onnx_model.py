@@ -34,7 +34,7 @@ def import_onnx(model: Model) -> Imported:
     except Exception as error:  # If nodes were refused, their placeholders may cause further errors.
         if not read.reasons:
             raise
-        _LOG.debug("%s: what is behind refused nodes: %r", model.origin, error)
+        _LOG.debug("%s: error after refused nodes: %r", model.origin, error)
     _refuse(model.origin, [*read.reasons, *importer.reasons])
     stored = {item.name for item in proto.graph.initializer}
     inputs = tuple(item.name for item in proto.graph.input if item.name not in stored)
@@ -47,7 +47,7 @@ def _refuse(origin: str, reasons: Sequence[str]) -> None:
     unknown = [reason.removesuffix(f": {NOT_SUPPORTED}") for reason in reasons if reason.endswith(NOT_SUPPORTED)]
     others = [reason for reason in reasons if not reason.endswith(NOT_SUPPORTED)]
     texts = [f"operators that are not supported: {', '.join(unknown)}"] if unknown else []
-    help_ = "replace them in the model by supported operators; docs/compiler.md says what is supported"
+    help_ = "replace them in the model by supported operators; docs/compiler.md lists them"
     refusal.refuse(origin, [*texts, *others], help_)
 
 
@@ -64,7 +64,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         """Do nothing: this was checked before."""
 
     def _convert_operator(self, op_name: str, inputs: Sequence[Any], attrs: dict[str, Any], opset: int) -> Any:
-        # A node of an expansion is named by the result that it is for.
+        # A node made by an expansion is reported as the next output of the user's model.
         named = next((item for item in self._following if not is_fresh(item.output[0])), self._following[0])
         node = self._following.pop(0)  # The base class visits nodes in this order.
         where = f"{node.op_type} (at {named.output[0]})" if is_fresh(node.output[0]) else place(node)

@@ -134,7 +134,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             except Exception as error:  # TVM raises nearly every built-in kind, and its own
                 _LOG.debug("%s cannot be imported: %r", where, error)
                 reasons.append(f"{where}: is used in a way that is not supported")
-                hints.append("docs/operators.md says what is; a log (--log-level debug) has more")
+                hints.append("docs/operators.md lists supported operators; --log-level debug logs more")
             for number in op.record.outputs:
                 tensor = graph.tensors[number]
                 stand_in = self._bind(relax.op.zeros(tensor.shape, tensor.dtype), _short(tensor.name))

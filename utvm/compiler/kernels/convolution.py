@@ -176,7 +176,7 @@ def _bias(reader: Reader, bias: Any | None, real: Real, scales: npt.NDArray[np.f
         return np.zeros(outputs, np.int32)
     shape = shape_of(bias.ty)
     if int(np.prod(shape, dtype=np.int64)) != max([1, *shape[axis:][:1]]):
-        raise Unfit("what is added to it is not one number per channel")
+        raise Unfit("its bias is not one number per channel")
     constants = reader.constants(bias)
     if constants is not None:
         product_scales = np.broadcast_to(constants.scales.ravel(), (outputs,))
@@ -187,7 +187,7 @@ def _bias(reader: Reader, bias: Any | None, real: Real, scales: npt.NDArray[np.f
     else:
         array = reader.array(bias)
         if array is None:
-            raise Unfit("what is added to it is not constant")
+            raise Unfit("its bias is not constant")
         floats = np.broadcast_to(array.astype(np.float64).ravel(), (outputs,))
     # Round a float bias to the accumulator's unit.
     rounded = np.rint(floats / unit)

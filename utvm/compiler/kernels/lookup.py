@@ -227,7 +227,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
         return wide and wide(use, operands)
     table = _tflite_table(use)
     if table is None:
-        raise Unfit("it is no number for some of its inputs")
+        raise Unfit("it is not defined for some of its inputs")
 
     def build(reader: Reader, arguments: Sequence[Any], tensor: str) -> View:
         return look_up(reader, use.real(reader, arguments).view, table, name.lower(), tensor)

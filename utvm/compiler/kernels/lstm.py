@@ -301,7 +301,7 @@ class _IntegerCell(_Cell):
         self._hidden, self._kind = float(curve * curve / np.float64(scale_of(hidden))), hidden.dtype
         mantissa, exponent = math.frexp(float(scale))
         if mantissa != 0.5:
-            raise CompileError(f"the scale of its cell state, {float(scale)}, is no power of two")
+            raise CompileError(f"the scale of its cell state, {float(scale)}, is not a power of two")
         # As the kernels do: 15 fractional bits, three of them turned into integer bits.
         left = 15 + (exponent - 1) - 3
         self._factor, self._places = (3 << left, 0) if left >= 0 else (3, -left)

@@ -77,7 +77,7 @@ def _row(shape: Sequence[int], at: Sequence[Any]) -> Any:
 
 def _match(left: Sequence[int], right: Sequence[int], result: Sequence[int], *, turned_right: bool) -> int:
     if min(len(left), len(right)) < 2:
-        raise CompileError(f"the shapes {tuple(left)} and {tuple(right)} are no matrices")
+        raise CompileError(f"the shapes {tuple(left)} and {tuple(right)} are not matrices")
     columns, depth = right[-2:] if turned_right else right[:-3:-1]
     try:
         batches = np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2]))

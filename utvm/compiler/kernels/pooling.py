@@ -52,7 +52,7 @@ def pool(reader: Reader, call: Any, view: quantities.View, shape: tuple[int, ...
     average = str(call.op.name) == "relax.nn.avg_pool2d"
     padding = [int(value) for value in attributes.padding]
     if average and any(padding) and bool(attributes.count_include_pad):
-        raise Unfit("an average that counts what is padded is not supported in integers")
+        raise Unfit("an average that includes padding is not supported in integers")
     top, left, bottom, right = padding
     rows, columns = (int(value) for value in attributes.pool_size)
     down, across = (int(value) for value in attributes.strides)

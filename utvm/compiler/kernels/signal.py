@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow Lite Micro's custom operators for sound and streaming, as C helpers with that library's integers."""
+"""TensorFlow Lite Micro's custom operators for sound and streaming, bit-exact, as calls of C helpers."""
 
 import functools
 import math
@@ -20,7 +20,7 @@ from utvm.compiler.kernels.cores.constants import call_helper
 from utvm.compiler.kernels.use import Use
 from utvm.errors import CompileError
 
-_GAINS = 125  # Entries of PCAN's table: four for each number of bits but the first ones.
+_GAINS = 125  # Entries of PCAN's gain table.
 _SIGNALS = read_yaml(Path(__file__).with_suffix(".yaml"))[0]
 
 # log2(1 + i / 128) - i / 128 with 16 fractional bits, as in signal/src/log.cc.
@@ -33,7 +33,7 @@ def _call(name: str, use: Use, operands: list[Any]) -> Any:
     settings = [_setting(use, key, *limits) for key, limits in signal["settings"].items()]
     fits, sizes = _sizes(name, use, settings)
     if not fits:
-        raise CompileError("its shapes and options do not fit together")
+        raise CompileError("its shapes and options do not match")
     helper = signal["helper"].format(use.dtype())
 
     def body(read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]) -> None:
@@ -46,19 +46,19 @@ def _call(name: str, use: Use, operands: list[Any]) -> Any:
 def _setting(use: Use, name: str, low: int, high: int) -> int:
     value = use.operator.setting(name)
     if not low <= value <= high:
-        raise CompileError(f"its {name} is {value}, which is not supported; {low} to {high} are")
+        raise CompileError(f"its {name} is {value}; supported: {low} to {high}")
     return value
 
 
 def _check_kinds(use: Use, kinds: Sequence[str]) -> None:
     inputs = [use.dtype(place) for place in range(len(use.inputs))]
-    given = f"{' '.join(inputs)} > {' '.join(item.dtype for item in use.outputs)}"
-    if given not in kinds:
-        raise CompileError(f"with the element types {given} it is not supported; {' or '.join(kinds)} is")
+    types = f"{' '.join(inputs)} > {' '.join(item.dtype for item in use.outputs)}"
+    if types not in kinds:
+        raise CompileError(f"element types {types} are not supported; supported: {' or '.join(kinds)}")
 
 
 def _sizes(name: str, use: Use, settings: Sequence[int]) -> tuple[bool, tuple[int, ...]]:
-    """Return whether shapes and options fit together, and the sizes that the helper reads."""
+    """Return whether shapes and options match, and the sizes that the helper takes."""
     size, shape, result = use.input(0).size, use.input(0).shape or (1,), use.result.size
     rows, length = size // max(shape[-1], 1), shape[-1]
     fits = result == size
@@ -92,8 +92,8 @@ def _sizes(name: str, use: Use, settings: Sequence[int]) -> tuple[bool, tuple[in
         fits, sizes = size * slots == result, (result, size)
         if (use.operator.setting("cycles_max", 0) or (1 if slots in (5, 13, 25) else 2)) != 1:
             raise CompileError(
-                "it ends most runs before the model has an answer, which is not supported",
-                "its cycles_max must be 1: split the model there, and run its second part every so many times",
+                "it ends most runs early, which is not supported",
+                "its cycles_max must be 1: split the model there, and run its second part less often",
             )
     return fits, sizes
 
@@ -125,14 +125,14 @@ def _add(
 
 
 def _transform(inverse: bool, use: Use, operands: list[Any]) -> Any:
-    """Real FFTs: rows are widened to ``first``, and transformed by way of its second part to ``last``."""
+    """Real FFT of each row: widened into ``first``, transformed into ``last``; the end of ``first`` is scratch."""
     _check_kinds(use, [f"{dtype} > {dtype}" for dtype in ("int16", "int32", "float32")])
     dtype, length, shape = use.dtype(), _setting(use, "fft_length", 4, 1 << 14), use.input(0).shape or (1,)
     real, both, given = length, length + 2, shape[-1]
     rows, end = use.input(0).size // max(given, 1), length if inverse else length + 2
     fits = given == both if inverse else 0 < given <= real
     if not fits or length & (length - 1) or use.result.size != rows * end:
-        raise CompileError("its shapes must be those of its fft_length, a power of 2")
+        raise CompileError("its shapes must match its fft_length, a power of 2")
     bits, wide = (15 if dtype == "int16" else 31), "float32" if dtype == "float32" else "int32"
     tables = [_turns(length // 2, inverse, bits, dtype), _super_turns(length // 2, inverse, bits, dtype)]
     scratch = {"first": ((both + length,), wide), "last": ((both,), wide)}

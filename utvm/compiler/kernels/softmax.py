@@ -23,7 +23,7 @@ _INTEGER_BITS = 5  # Of a scaled difference; exp(-32) counts as zero.
 _SOFTMAX_8 = quantities.Quantity(1 / 256, -128)
 _SUM_BITS = 12  # Integer bits of the sum of exponentials.
 _LUT = 512  # Steps of a table over all 16-bit numbers.
-_HINT = "the reference kernel takes nothing else; a converter writes it so"
+_HINT = "the reference kernel supports nothing else; converters write this"
 
 
 @dataclass(frozen=True)

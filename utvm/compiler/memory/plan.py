@@ -347,7 +347,7 @@ class _Filler:
     def _too_small(self, region: Region, keys: Sequence[Key]) -> DoesNotFitError:
         need = height([self._spans[key] for key in sorted(keys)], list(self._place(keys).values()))
         return DoesNotFitError(
-            f"memory region {region.name} has {region.size_bytes} bytes, what must lie there needs {need}",
+            f"memory region {region.name} has {region.size_bytes} bytes, its tensors need {need}",
             "give the region more bytes, add a region, or pin less to it",
         )
 

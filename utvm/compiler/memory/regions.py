@@ -22,7 +22,7 @@ class Region:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", self.name) or self.name in _TAKEN:
             raise ConfigError(
                 f"a memory region cannot be called {self.name!r}",
-                "use letters, digits and underscores, a letter first, and no word that C has taken",
+                "use letters, digits and underscores, a letter first, and not a reserved word of C",
             )
         if self.size_bytes is not None and self.size_bytes < 0:
             raise ConfigError(f"memory region {self.name} cannot have {self.size_bytes} bytes", "give 0 or more")
@@ -42,7 +42,7 @@ class Memory:
         for tensor, region in self.pins.items():
             if region not in names:
                 raise ConfigError(
-                    f"tensor {tensor} is pinned to region {region}, which is not there",
+                    f"tensor {tensor} is pinned to region {region}, which does not exist",
                     f"regions: {', '.join(names)}",
                 )
 

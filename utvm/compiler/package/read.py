@@ -98,7 +98,7 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
         content = json.loads(files["metadata.json"])
         jsonschema.validate(content, json.loads(_SCHEMA.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{name}: metadata.json is no JSON", _HINT) from error
+        raise ConfigError(f"{name}: metadata.json is not JSON", _HINT) from error
     except jsonschema.ValidationError as error:
         raise ConfigError(f"{name}: metadata.json: {error.json_path}: {error.message[:200]}", _HINT) from error
     (module,) = list(content["modules"].values())[:1]

@@ -130,7 +130,7 @@ def divide(
         there = round(offer.cycles * assistant.cpu_cycles + offer.arranged_bytes * _CYCLES_A_BYTE)
         offload = assistant.everything or there < cpu
         estimated = f"it is estimated to be faster {'there' if offload else 'on the CPU'}"
-        reason = "all that can be is asked for" if assistant.everything else estimated
+        reason = "accelerator=all requests it" if assistant.everything else estimated
         where = assistant.identity if offload else "CPU"
         decisions.append(library.Decision(name, where, reason, cpu, there, offer.moved_bytes))
         divided += _in_parts(node, offer, name) if offload else [node]

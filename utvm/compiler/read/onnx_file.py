@@ -22,7 +22,7 @@ from utvm.compiler.refusal import Reading, check_order
 from utvm.errors import CompileError, ConfigError
 
 _LOG = logging.getLogger("utvm.compiler")
-_HINT = "export the model again; onnx.checker.check_model(model, full_check=True) has more"
+_HINT = "export the model again; onnx.checker.check_model(model, full_check=True) shows more"
 MAX_DATA_BYTES = 1 << 28
 """Larger weights are refused unread: no microcontroller holds a thousandth of them."""
 
@@ -133,7 +133,7 @@ _MOST = 4  # Names listed before the rest is counted.
 
 
 def check(proto: onnx.ModelProto, origin: str) -> bool:
-    """Refuse what no library can be made of; return whether wrong sizes of results were dropped."""
+    """Refuse models that no library supports; return whether wrong sizes of results were dropped."""
     graph = proto.graph
     if not graph.node or not graph.output:
         raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
@@ -266,7 +266,7 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
             inferred = _infer(proto)
         except onnx.shape_inference.InferenceError as error:
             if "existing shape" in str(error):
-                # What was edited after its export states old sizes of results, which nothing depends on.
+                # A model edited after export may state outdated sizes of results; nothing depends on them.
                 del proto.graph.value_info[:]
                 for value in proto.graph.output:
                     value.type.tensor_type.ClearField("shape")
@@ -280,7 +280,7 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
     except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
         # With such a name, onnx's message is lost on the way here, differently in each Python.
         _LOG.debug("%s: %r", origin, error)
-        reason = (broken_rule(proto) or "the graph as a whole") if _is_text(proto) else "a name in it is no UTF-8"
+        reason = (broken_rule(proto) or "the graph as a whole") if _is_text(proto) else "a name in it is not UTF-8"
         raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", _HINT) from error
     # Axes, scales and regions may be empty, wherever they are stored.
     stored = {name for node in proto.graph.node if node.op_type == "Constant" for name in node.output}

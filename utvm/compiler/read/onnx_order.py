@@ -86,7 +86,7 @@ def _inline(proto: onnx.ModelProto, origin: str) -> bool:
         names = ", ".join(dict.fromkeys(function.name for function in proto.functions))
         raise CompileError(
             f"{origin}: a function that the file defines cannot be inlined: {names}",
-            "onnx.inliner.inline_local_functions(model) says what is wrong with it",
+            "onnx.inliner.inline_local_functions(model) reports the problem",
         ) from error
     return True
 
@@ -98,7 +98,7 @@ def _complete(proto: onnx.ModelProto) -> bool:
         return False
     try:
         inferred = onnx.shape_inference.infer_shapes(proto)
-    except Exception:  # onnx raises several kinds here; the check that follows says what is wrong
+    except Exception:  # onnx raises several kinds here; the next check reports the problem
         return False
     known = {value.name: value for value in (*inferred.graph.output, *inferred.graph.value_info)}
     for value in bare:
@@ -200,7 +200,7 @@ def _real(node: onnx.NodeProto, given: list[onnx.TensorProto]) -> npt.NDArray[An
         centred = data.astype(scale.dtype) - zero.astype(scale.dtype)
         return np.asarray(centred * scale, scale.dtype)
     except (IndexError, KeyError, TypeError, ValueError):
-        return None  # The checks that follow say what is wrong with it.
+        return None  # Later checks report the problem.
 
 
 def _open_sizes(graph: onnx.GraphProto) -> bool:

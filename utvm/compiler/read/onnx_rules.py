@@ -11,7 +11,7 @@ from onnx import helper
 
 
 def broken_rule(proto: onnx.ModelProto) -> str:
-    """Return what a refused model breaks first, and where; empty if no part of it does on its own."""
+    """Return the first rule that a refused model breaks, and where; empty if no single part breaks one."""
     context = onnx.checker.C.CheckerContext()
     context.ir_version = proto.ir_version
     versions = {item.domain: item.version for item in proto.opset_import}
@@ -70,7 +70,7 @@ def _wrong_types(
 def _describe_type(kind: onnx.TypeProto) -> str:
     tensor = kind.tensor_type
     if kind.WhichOneof("value") != "tensor_type" or tensor.elem_type not in onnx.TensorProto.DataType.values():
-        return "what is no tensor"
+        return "a value that is not a tensor"
     name = str(onnx.TensorProto.DataType.Name(tensor.elem_type)).lower()
     extents = [
         extent.dim_value if extent.HasField("dim_value") else extent.dim_param or "?"

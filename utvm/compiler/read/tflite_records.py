@@ -147,10 +147,10 @@ class TfliteOperator:
         """Return a number of a custom operator's options, a FlexBuffers map."""
         try:
             return int(flexbuffers.GetRoot(self.custom).AsMap[name].AsInt)
-        except Exception as error:  # Of damaged bytes, the package raises nearly every built-in kind.
+        except Exception as error:  # flatbuffers raises nearly any built-in error for damaged bytes.
             if default is not None:
                 return default
-            raise CompileError(f"{self.name}: has no option {name}, which it needs") from error
+            raise CompileError(f"{self.name}: the option {name} is missing") from error
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from utvm.compiler.read.tflite_records import StateTensor, TfliteGraph, TfliteOp
 from utvm.errors import CompileError
 
 _OPERATORS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "SVDF": (4,)}
-"""Operators with states, and the operand numbers of these; each is also written."""
+"""Operators with states, and the operand numbers of these states, which are also written."""
 
 _MEMORIES = ("CIRCULAR_BUFFER", *(f"Signal{name}" for name in ("Delay", "Framer", "OverlapAdd", "Stacker")))
 _MEMORIES = (*_MEMORIES, "SignalFilterBankSpectralSubtraction")
@@ -134,7 +134,7 @@ class _Reader:
 
     def _variable(self, operator: TfliteOperator, handles: Mapping[int, _Name]) -> _Variable:
         if not operator.inputs or operator.inputs[0] not in handles:
-            raise CompileError(f"{self._origin}: {operator.name}: no VAR_HANDLE of its graph says which variable")
+            raise CompileError(f"{self._origin}: {operator.name}: no VAR_HANDLE of its graph names its variable")
         if operator.name == "ASSIGN_VARIABLE" and (len(operator.inputs) != 2 or operator.inputs[1] < 0):
             raise CompileError(f"{self._origin}: {operator.name}: has nothing to assign")
         return self._variables.setdefault(handles[operator.inputs[0]], _Variable())
@@ -151,7 +151,7 @@ class _Reader:
     def _begin(self, operator: TfliteOperator) -> None:
         number = _initialised_by(operator)
         if not 0 < number < len(self._graphs):
-            raise CompileError(f"{self._origin}: CALL_ONCE calls graph {number}, of {len(self._graphs)}")
+            raise CompileError(f"{self._origin}: CALL_ONCE calls graph {number} of {len(self._graphs)}")
         graph = self._graphs[number]
         handles: dict[int, _Name] = {}
         for item in graph.operators:
@@ -167,7 +167,7 @@ class _Reader:
                 )
             variable = self._variable(item, handles)
             if variable.first >= 0 or variable.now >= 0:
-                raise CompileError(f"{self._origin}: CALL_ONCE: begins a variable that has been used before")
+                raise CompileError(f"{self._origin}: CALL_ONCE: initialises a variable that was used before")
             variable.initial = data
 
     def _state_tensors(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:

@@ -230,7 +230,7 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
             if number in produced:
                 name = graph.tensors[number].name
                 raise CompileError(
-                    f"{origin}: tensor {name!r} is given a value more than once", "export the model again"
+                    f"{origin}: tensor {name!r} is written more than once", "export the model again"
                 )
             produced.add(number)
     steps = [Reading(place(graph, item), item.inputs, item.outputs) for item in graph.operators]
@@ -240,4 +240,4 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
             raise CompileError(f"{origin}: nothing produces the output {graph.tensors[number].name!r}")
     for state in graph.states:
         if state.written not in known:
-            raise CompileError(f"{origin}: nothing produces what the variable {state.name!r} is assigned")
+            raise CompileError(f"{origin}: nothing produces the value of the variable {state.name!r}")

@@ -48,7 +48,7 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
         _LOG.debug("%s cannot be read: %r", origin, error)
         raise CompileError(
             f"{origin}: is damaged, or of another version of PyTorch",
-            "export the model again; a log (--log-level debug) has what PyTorch says",
+            "export the model again; --log-level debug logs PyTorch's message",
         ) from error
     finally:
         output.disabled = before

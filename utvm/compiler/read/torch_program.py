@@ -67,7 +67,7 @@ def _stored_type(program: Any, node: Any) -> Any:
 
 _LOG = logging.getLogger("utvm.compiler")
 _STATES = "make its state an input and an output, or export it in evaluation mode"
-_HELP = "replace them in the model, or export it as ONNX; docs/operators.md says what is supported"
+_HELP = "replace them in the model, or export it as ONNX; docs/operators.md lists supported ones"
 
 
 def _reduction(operator: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,7 +143,7 @@ class _Arguments:
         name = str(node.target).removeprefix("aten.").removesuffix(".default")
         if name not in self._read:
             return "the operator is not supported"
-        for argument, value in _given(node).items():
+        for argument, value in _arguments_of(node).items():
             only = self._read[name].get(argument.name)
             if only not in ("", str(value)) and (only or value != argument.default_value):
                 return f"{argument.name} = {_text(value)} is not supported"
@@ -153,7 +153,7 @@ class _Arguments:
         return ""
 
 
-def _given(node: Any) -> dict[Any, Any]:
+def _arguments_of(node: Any) -> dict[Any, Any]:
     schema = node.target._schema.arguments
     return dict(zip(schema, node.args, strict=False)) | {
         argument: node.kwargs[argument.name] for argument in schema if argument.name in node.kwargs
@@ -165,13 +165,13 @@ def _text(value: Any) -> str:
 
 
 def _put_in_order(node: Any) -> None:
-    """Move named arguments to their positions where the schema has one: the importer reads some only there."""
-    given = _given(node)
+    """Turn named arguments into positional ones where the schema allows; the importer reads some only there."""
+    arguments = _arguments_of(node)
     places = [argument for argument in node.target._schema.arguments if not argument.kwarg_only]
-    while places and places[-1] not in given:
+    while places and places[-1] not in arguments:
         places.pop()
     names = {argument.name for argument in places}
-    node.args = tuple(given.get(argument, argument.default_value) for argument in places)
+    node.args = tuple(arguments.get(argument, argument.default_value) for argument in places)
     node.kwargs = {key: value for key, value in node.kwargs.items() if key not in names}
 
 

@@ -165,7 +165,7 @@ def plan_of(function: Any, trace: str) -> Any:
         s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), plan)
     except Exception as error:  # TVM raises nearly every built-in kind, and its own
         raise CompileError(
-            f"what was tuned for {layer_of(function)} cannot be done to it",
+            f"the tuned schedule of {layer_of(function)} does not apply to it",
             "is the log of this version of TVM? tune again, into another log",
         ) from error
     return plan

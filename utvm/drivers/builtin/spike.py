@@ -31,7 +31,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
         private = can_be_private()
         if not private:
             setup.say(
-                "other users of this computer can reach Spike's port: it can have no network of its own here"
+                "other users of this computer can reach Spike's port: network namespaces are not available here"
             )
         spike = setup.stack.enter_context(
             start_spike(simulator, board.memory, setup.logs / "spike.log", private=private)

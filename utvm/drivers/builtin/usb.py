@@ -25,14 +25,14 @@ def _find(board: boards.Board, selection: BoardSelection) -> driver.ReachableBoa
     if probe is None:
         return None
     kind = kind_of(probe)
-    able = board.capabilities_of(kind, choice.match_of(board, probe))
+    capabilities = board.capabilities_of(kind, choice.match_of(board, probe))
 
     def start(setup: driver.Setup) -> connection.Connection:
-        now = setup.stack.enter_context(choice.hold_probe(board, probe, selection.wait, setup.say))
-        return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
+        held = setup.stack.enter_context(choice.hold_probe(board, probe, selection.wait, setup.say))
+        return on_usb(board, held, setup, capabilities, lambda ready: _serve(setup, board, ready, capabilities))
 
     identity = driver.BoardIdentity(board.full_name, kind, probe.kind, probe.serial_number)
-    return driver.ReachableBoard(board, identity, able, "openocd", start, probe)
+    return driver.ReachableBoard(board, identity, capabilities, "openocd", start, probe)
 
 
 def kind_of(probe: usb.Probe) -> Literal["virtual", "physical"]:
@@ -54,7 +54,7 @@ def _serve(
         # Firmware in a low-power mode, or that switches its debug pins off, is reached while held in reset.
         if error.hint != NO_ANSWER:
             raise
-        setup.say("the chip does not answer: once more, connecting under reset")
+        setup.say("the chip does not answer; trying again under reset")
         commands += ["reset_config connect_assert_srst", "lappend post_init_commands {reset halt}"]
         openocd, gdb = start_openocd(setup, board, commands, match.openocd)
     return openocd, OpenOcdPort(gdb, live="memory while running" in able)
@@ -76,7 +76,7 @@ def on_usb(
     try:
         server, port = serve(ready.probe)
     except errors.ProbeError:
-        # The query may have hung it.
+        # The query may have hung the probe.
         ready = _make_ready(ready.probe, setup, may_reset=not ready.was_reset)
         if not ready.was_reset:
             raise

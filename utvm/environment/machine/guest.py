@@ -84,7 +84,7 @@ class Guest:
 
     def _check_connection(self, code: int) -> int:
         if code == LOST and not self._answers():
-            raise ProvisionError("the connection to the machine broke", "./inv vm.status says what it does")
+            raise ProvisionError("the connection to the machine broke", "./inv vm.status shows its state")
         return code
 
     def _answers(self) -> bool:
@@ -116,7 +116,7 @@ class Guest:
 
     def _rsync(self, *words: str) -> None:
         ssh = ["ssh", "-F", str(self._records.ssh_config)]
-        rsync(ssh, *words, hint="is there room on both disks? ./inv vm.run 'df -h'")
+        rsync(ssh, *words, hint="is there space on both disks? ./inv vm.run 'df -h'")
 
     def _write_ssh_config(self) -> bool:
         """Write the guest's ssh configuration; return False if its address is unknown.

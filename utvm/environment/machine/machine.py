@@ -71,7 +71,7 @@ class Machine:
             if machine is None:
                 raise ProvisionError(
                     f"the machine {self.records.name} is gone, though not by vm.destroy",
-                    "./inv vm.destroy removes what is left of it; then ./inv vm.up",
+                    "./inv vm.destroy removes its remains; then ./inv vm.up",
                 )
             libvirt.wait_for_jobs(machine.name)
             libvirt.start_network()
@@ -115,7 +115,7 @@ class Machine:
     def suspend(self) -> None:
         with self._alone():
             if self._require_own().state is not State.RUNNING:
-                raise ProvisionError("the machine does not run", "./inv vm.status says what it does")
+                raise ProvisionError("the machine does not run", "./inv vm.status shows its state")
             Vagrant(self.records).suspend()
 
     def snapshots(self) -> dict[str, str]:
@@ -172,7 +172,7 @@ class Machine:
     def _make(self, locked: Locked, box: Box, where: str) -> None:
         with self._making():
             if self._remove_incomplete():
-                self._say("an earlier start was interrupted: what it left is removed")
+                self._say("an earlier start was interrupted: removing its remains")
             try:
                 self._make_anew(locked, box, where)
             except BaseException:
@@ -224,7 +224,7 @@ class Machine:
         )
 
     def _start(self, machine: Domain, fresh: bool) -> None:
-        """Start a complete machine. Only an unused one is reset without being asked."""
+        """Start a complete machine. Only an unused one is reset automatically."""
         if machine.state is State.BROKEN:
             libvirt.cut_power(machine.name)
         if fresh or (machine.state in (State.OFF, State.BROKEN) and not self.records.is_used):
@@ -281,7 +281,7 @@ class Machine:
 
     @contextlib.contextmanager
     def _alone(self, patience: float = 0.0) -> Iterator[None]:
-        what, other = f"virtual machine {self.records.name}", "another command is at work on it"
+        what, other = f"virtual machine {self.records.name}", "another command uses it"
         with self._lock(what, other, patience), libvirt.running_libvirt(self._say):
             yield
 

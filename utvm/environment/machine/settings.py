@@ -92,7 +92,7 @@ def memory_for(total_bytes: int) -> int:
 
 QEMU = "qemu-system-x86_64"
 DEVICE = Path("/dev/kvm")
-_GOT_THROUGH = "Unable to mount root fs"
+_BOOTED = "Unable to mount root fs"
 _PATIENCE = 10.0  # seconds; where KVM works it takes two
 _EMULATED = ("qemu", "maximum")
 # Values of QEMU's -cpu. Some hosts advertise this CPU register but refuse to write it.
@@ -119,7 +119,7 @@ def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
             own = "" if model == "host" else model
             return Acceleration("kvm", "host-passthrough", own, why=f"a kernel starts with -cpu {model}")
         problems.append(f"with -cpu {model} {problem}")
-    return Acceleration(*_EMULATED, why=f"{device} does not serve: {'; '.join(problems)}")
+    return Acceleration(*_EMULATED, why=f"{device} does not work: {'; '.join(problems)}")
 
 
 def _problem(kernel: Path, model: str) -> str:
@@ -139,11 +139,11 @@ def _problem(kernel: Path, model: str) -> str:
         try:
             output = guest.communicate(timeout=_PATIENCE)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
-            return f"the kernel did not get through in {_PATIENCE:g} s"
+            return f"the kernel did not boot within {_PATIENCE:g} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 guest.kill()
-    if _GOT_THROUGH in output:
+    if _BOOTED in output:
         return ""
     own = [line for line in output.splitlines() if line.startswith("qemu")]
     return f"QEMU ends with code {guest.returncode}" + (f": {own[0]}" if own else "")
@@ -190,12 +190,12 @@ class Records:
             create_own_folder(self.folder)
         except OSError as error:
             raise errors.ProvisionError(
-                f"{self.folder}: cannot be made: {error.strerror}", "set XDG_STATE_HOME"
+                f"{self.folder}: cannot be created: {error.strerror}", "set XDG_STATE_HOME"
             ) from error
 
     def finish(self, facts: dict[str, str]) -> None:
         """Mark the machine as complete, atomically."""
-        temporary = self._facts.with_suffix(".draft")
+        temporary = self._facts.with_suffix(".tmp")
         temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         temporary.rename(self._facts)
 

@@ -93,21 +93,17 @@ def _translate_error(what: str, output: str, log: Path) -> ProvisionError:
     if "libvirt" in output and "provider" in output and "could not be found" in output:
         return ProvisionError("Vagrant does not know libvirt", _INSTALL)
     if "checksum of the downloaded box did not match" in output:
-        return ProvisionError(
-            "the box is not what its catalogue says: its checksum differs", "make it anew: ./inv vm.box"
-        )
+        return ProvisionError("the checksum of the box differs from its catalogue's", "make it anew: ./inv vm.box")
     if "No space left" in output or "disk is full" in output.lower():
         full = os.statvfs(vagrant_home())
         return ProvisionError(
             f"the disk is full ({full.f_bavail * full.f_frsize // 1_000_000} MB free in {vagrant_home()})",
-            "a machine takes its box twice, and what is written in it; libvirt keeps them in /var/lib/libvirt",
+            "a machine takes twice the size of its box, and its own data; libvirt keeps them in /var/lib/libvirt",
         )
     # Progress overwrites itself with carriage returns.
     lines = [line.rpartition("\r")[2].rstrip() for line in output.splitlines()]
     last = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line) for line in lines if line.strip()][-12:]
-    return ProvisionError(
-        f"vagrant {what} failed, and its last words were:\n" + "\n".join(last), f"its log is {log}"
-    )
+    return ProvisionError(f"vagrant {what} failed; its last lines are:\n" + "\n".join(last), f"its log is {log}")
 
 
 LOCAL_CATALOGUE = ROOT / "build" / "box" / CATALOGUE
@@ -203,7 +199,7 @@ def _read(url: str) -> dict[str, Any]:
         reason = getattr(error, "reason", error)
         raise ProvisionError(f"{url}: cannot be fetched: {reason}") from error
     except ValueError as error:
-        raise ConfigError(f"{url} is no catalogue of a box: {error}") from error
+        raise ConfigError(f"{url} is not a box catalogue: {error}") from error
     if not isinstance(catalogue, dict) or not isinstance(catalogue.get("versions"), list):
-        raise ConfigError(f"{url} is no catalogue of a box", "./inv vm.box writes one as utvm.json")
+        raise ConfigError(f"{url} is not a box catalogue", "./inv vm.box writes one as utvm.json")
     return catalogue

@@ -14,7 +14,7 @@ from utvm.base.storage.config import load_yaml
 from utvm.farm.location import required_tags
 from utvm.hil.project import Entry, ProjectFile
 
-_HINT = "docs/nightly.md says what a list of boards holds"
+_HINT = "docs/nightly.md describes a list of boards"
 
 
 @dataclass(frozen=True)

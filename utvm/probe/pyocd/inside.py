@@ -50,7 +50,7 @@ def _add_commands() -> None:
     from pyocd.coresight.dap import CDBGPWRUPACK, DP_CTRL_STAT
 
     class ReadMemory(CommandBase):  # type: ignore[misc]  # nor is pyOCD
-        INFO = _command("read_memory", "ADDRESS WIDTH COUNT", "Read so often with accesses of that many bits.")
+        INFO = _command("read_memory", "ADDRESS WIDTH COUNT", "Read COUNT values of WIDTH bits.")
 
         def parse(self, args: list[str]) -> None:
             self.address, self.width, self.count = (int(word, 0) for word in args)

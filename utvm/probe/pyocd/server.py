@@ -87,7 +87,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     (r"LIBUSB_ERROR_BUSY|Resource busy|Unable to claim interface", "another program uses the probe: an IDE?"),
     (
         r"[Tt]arget type \S+ (is )?not recognized|unknown target|not a valid target",
-        "physical.pyocd.target is nothing that pyOCD knows: pyocd list --targets; of a pack, name that as "
+        "pyOCD does not know physical.pyocd.target: see pyocd list --targets; of a pack, name that as "
         "physical.pyocd.pack, or: pyocd pack install TARGET",
     ),
     (
@@ -146,7 +146,7 @@ class PyOcd(Service):
             hint = next((hint for pattern, hint in _HINTS if re.search(pattern, log)), error.hint)
             raise errors.ProbeError(error.message, hint) from error
         if _GONE.search(self._read_log()):
-            raise errors.ProbeError("the probe is gone from USB", "look after its cable, then run this again")
+            raise errors.ProbeError("the probe is gone from USB", "check its cable, then run this again")
 
     def _read_log(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")

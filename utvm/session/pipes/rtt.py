@@ -33,8 +33,8 @@ def open_wire(opened: drivers.Connection, firmware: Firmware) -> Iterator[Wire]:
     block = firmware.symbols.get("utvm_rtt")
     if block is None:
         raise errors.ConfigError(
-            f"{firmware.elf.name} says nothing over RTT: it has no utvm_rtt",
-            "an application of one's own writes with utvm_pipe_write(), as the project's app/main.c did",
+            f"{firmware.elf.name} does not support RTT: it has no utvm_rtt",
+            "your application must write with utvm_pipe_write(), as the project's app/main.c did",
         )
     if not _has_server(opened):
         with firmware.elf.open("rb") as file:
@@ -116,7 +116,7 @@ class Buffers:
             data = data[self._put(data) :]
             if data and time.monotonic() > deadline:
                 raise errors.BoardError(
-                    f"{self._connection.board.name} takes nothing out of its RTT buffer", "does it run?"
+                    f"{self._connection.board.name} does not read its RTT buffer", "does it run?"
                 )
 
     def _take(self) -> bytes:

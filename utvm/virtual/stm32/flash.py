@@ -4,8 +4,8 @@
 STM32F4 and F7: RM0385, section 3; RM0090, section 3. STM32L4: RM0432, section 3. STM32L5: RM0438, section 6.
 
 An operation completes at once, but BSY is set in the first read of SR, which exposes software that does not wait.
-Read protection of the STM32F4 and F7 keeps a debugger from the flash; the end of level 1 erases it. Level 2, which
-is for ever, is refused. On the others the level stays 0.
+Read protection of the STM32F4 and F7 hides the flash from debuggers; leaving level 1 erases it. Level 2, which is
+permanent, is refused. On other families the level stays 0.
 """
 
 import logging
@@ -252,7 +252,7 @@ class FlashController(EmbeddedFlash):
             self._options[1] = options
             return
         if options & _RDP_MASK == _LEVEL_2:
-            _log.warning("read protection of level 2 would lock the chip for ever: the level stays as it is")
+            _log.warning("read protection of level 2 would lock the chip permanently: the level is not changed")
             options = options & ~_RDP_MASK | self._stored_options[0] & _RDP_MASK
         self._options[0] = options & ~_OPTSTRT
         if options & _OPTSTRT:
@@ -273,8 +273,8 @@ _DOUBLE_WORD = 8
 class L4FlashController(EmbeddedFlash):
     """FLASH_ACR, KEYR, OPTKEYR, SR, CR and OPTR of the STM32L4: double words, pages, two banks.
 
-    Sectors of the memory are its pages, those of the second bank last. Fast programming is that of
-    double words. Protected areas are not modelled: their registers (``protected``) hold empty ones, which start
+    Sectors of the memory are its pages, those of the second bank last. Fast programming is modelled as double
+    words. Protected areas are not modelled: their registers (``protected``) hold empty ones, which start
     after their end.
     """
 

@@ -82,14 +82,14 @@ class Crc(PlainRegisters):
 
 
 class Adc(PlainRegisters):
-    """ADC1 to ADC3 of STM32F4 and F7 (15), without triggers: one conversion ends at once; a debugger sets DR."""
+    """ADC1 to ADC3 of STM32F4 and F7 (15) without triggers. A single conversion ends at once; debuggers set DR."""
 
     _UNITS, _CONVERSION = range(0, 0x300, 0x100), 12
-    _CYCLES = (3, 15, 28, 56, 84, 112, 144, 480)  # of sampling, by SMPR (15.13.4)
+    _CYCLES = (3, 15, 28, 56, 84, 112, 144, 480)  # Cycles of sampling, by SMPR (15.13.4).
     _SR, _CR1, _CR2, _SMPR2, _DR, _CCR = 0x00, 0x04, 0x08, 0x10, 0x4C, 0x304
     _EOC, _JEOC, _JSTRT, _STRT = 1 << 1, 1 << 2, 1 << 3, 1 << 4
     _EOCIE, _JSWSTART, _SWSTART, _CONT, _DMA = 1 << 5, 1 << 22, 1 << 30, 1 << 1, 1 << 8
-    _MIDDLE = 0x7FF  # what is read from a pin that nobody set
+    _MIDDLE = 0x7FF  # Value of an input that no debugger has set.
 
     def __init__(self, after_reset: dict[int, int], wiring: Wiring) -> None:
         self._wiring, self._clock = wiring, wiring.clock
@@ -97,7 +97,7 @@ class Adc(PlainRegisters):
 
     def reset(self) -> None:
         super().reset()
-        self._ends: dict[int, int] = {}  # ticks of the next continuous conversion by unit
+        self._ends: dict[int, int] = {}  # Tick at which a continuous conversion ends, by unit.
 
     def load(self, offset: int) -> int:
         self.expire()
@@ -150,8 +150,8 @@ class Adc(PlainRegisters):
         ended = [unit for unit in self._UNITS if self.values.get(unit, 0) & self._EOC]
         self._wiring.set_line(any(self.values.get(unit + self._CR1, 0) & self._EOCIE for unit in ended))
         for unit in self._UNITS:
-            wanted = unit in ended and self.values.get(unit + self._CR2, 0) & self._DMA
-            self._wiring.signals.set(f"ADC{1 + unit // 0x100}", bool(wanted))
+            request = unit in ended and self.values.get(unit + self._CR2, 0) & self._DMA
+            self._wiring.signals.set(f"ADC{1 + unit // 0x100}", bool(request))
 
 
 class Otg(PlainRegisters):
@@ -179,10 +179,10 @@ class Lptim(PlainRegisters):
     def reset(self) -> None:
         super().reset()
         self._started: int | None = None
-        self._seen = 0  # steps up to which matches are flagged
+        self._seen = 0  # Steps up to which matches have been flagged.
 
     def _take_edge(self, level: bool | None) -> None:
-        """Start, or start again, at a rising edge, if CFGR selects a trigger; all triggers are ETR."""
+        """Restart at a rising edge if CFGR selects a trigger. All triggers are taken from ETR."""
         if level and self._waits and self.values.get(self._CR, 0) & self._ENABLE:
             self._started, self._seen = self._clock.now(), 0
             self._clock.reschedule()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A timer of the STM32, as an up-counter (RM0385, sections 22 to 25), with update and four compare events.
 
-It counts every PSC + 1 cycles of its clock; its value is computed from the core's. Channels are the signals
-TIM1_CH1 and so on: captured inputs, or outputs, which cost time only while they are watched. Of the slave modes,
-there are reset and trigger. Other directions, repetition, break and complementary outputs have no effect.
+It counts every PSC + 1 cycles of its clock; the count is computed from the core's ticks. Channels are the signals
+TIM1_CH1 and so on: captured inputs, or outputs, which cost time only while recorded. Of the slave modes, reset
+and trigger are modelled. Other directions, repetition, break and complementary outputs have no effect.
 """
 
 import functools
@@ -17,7 +17,7 @@ _CR1, _SMCR, _DIER, _SR, _EGR, _CCMR1, _CCER = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x1
 _CNT, _PSC, _ARR, _CCR1, _OR = 0x24, 0x28, 0x2C, 0x34, 0x50
 _RESET_MODE, _TRIGGER_MODE = 4, 6
 _TIF, _TIE = 1 << 6, 1 << 6
-_LSI_CHANNEL = 3  # of TIM5, if its OR says so (RM0385, 23.4.20)
+_LSI_CHANNEL = 3  # Channel of TIM5 that its OR can connect to the LSI (RM0385, 23.4.20).
 
 # CR1
 _CEN, _UDIS, _URS, _OPM, _ARPE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 7
@@ -29,7 +29,7 @@ _UPDATE_LINE, _COMPARE_LINE = 1, 3  # of TIM1 and TIM8, which have four: break, 
 
 
 class TimDevice(Device):
-    """The timer; ``top`` is its largest count. With four lines, update and compare have their own."""
+    """A timer with counts up to ``top``. With four interrupt lines, update and compare have one each."""
 
     def __init__(self, wiring: Wiring, address: int, top: int = 0xFFFFFFFF) -> None:
         self._wiring, self._clock, self._address = wiring, wiring.clock, address
@@ -47,10 +47,10 @@ class TimDevice(Device):
         self._reload = self._top  # in effect
         self._count = 0  # the counter at the tick _since
         self._since = 0
-        self._ratio = 1  # cycles of the core in one of its clock
+        self._ratio = 1  # core cycles per cycle of its clock
         self._levels = [False] * _CHANNELS
-        self._edges = [0] * _CHANNELS  # of inputs, for their prescalers
-        self._inside: int | None = None  # tick of the next edge of the LSI
+        self._edges = [0] * _CHANNELS  # edges at inputs so far, for their prescalers
+        self._lsi_tick: int | None = None  # tick of the LSI's next edge, if connected
         self._drive_line()
 
     def load(self, offset: int) -> int:
@@ -85,13 +85,13 @@ class TimDevice(Device):
                 self._reload = self._registers[_ARR] & self._top
             if self._wiring.name == "TIM5":
                 counts = self._mode(_LSI_CHANNEL) & 3 and self._polarity(_LSI_CHANNEL) & 1
-                self._inside = self._lsi_edge() if counts and self._registers.get(_OR, 0) >> 6 & 3 == 1 else None
+                self._lsi_tick = self._lsi_edge() if counts and self._registers.get(_OR, 0) >> 6 & 3 == 1 else None
         self._drive_line()
         self._show()
         self._clock.reschedule()
 
     def _lsi_edge(self) -> int:
-        """Tick of the next edge that is captured."""
+        """Return the tick of the LSI's next edge that is captured."""
         step = rates_on(self._wiring.bus).core << (self._mode(_LSI_CHANNEL) >> 2 & 3)
         return (self._clock.now() * LSI // step + 1) * step // LSI
 
@@ -102,7 +102,7 @@ class TimDevice(Device):
         return self._registers.get(_CCER, 0) >> 4 * channel & 0xF
 
     def _take_edge(self, pin: int, level: bool | None) -> None:
-        """Take a new level at an input (RM0385, 23.3.5 and 23.3.15)."""
+        """Handle an edge at an input (RM0385, 23.3.5 and 23.3.15)."""
         if not (self._mode(pin) | self._mode(pin ^ 1)) & 3:
             return
         self.expire()
@@ -132,7 +132,7 @@ class TimDevice(Device):
 
     def _capture(self, channel: int) -> None:
         self._registers[_CCR1 + 4 * channel] = self._current()
-        self._status |= (0x200 << channel) * bool(self._status & 2 << channel)  # lost the one before
+        self._status |= (0x200 << channel) * bool(self._status & 2 << channel)  # overcapture
         self._raise_compare(channel)
 
     def _raise_compare(self, channel: int) -> None:
@@ -140,14 +140,14 @@ class TimDevice(Device):
         if self._registers.get(_DIER, 0) & 0x200 << channel:
             self._wiring.signals.set(f"{self._names[channel]}_DMA", None)
 
-    def _wanted(self) -> int:
-        """Flags of SR whose events matter when they happen."""
+    def _timed_flags(self) -> int:
+        """Flags of SR that need an event at the exact tick."""
         enabled, watched = self._registers.get(_DIER, 0), self._wiring.signals.edges
         shown = sum(2 << channel for channel, name in enumerate(self._names) if name in watched)
         return (enabled | enabled >> 8) & (UIF | _COMPARES) | shown | UIF * bool(shown)
 
     def _show(self) -> None:
-        """Set the outputs that somebody watches (RM0385, 23.3.8 to 23.3.10)."""
+        """Set the outputs whose edges are recorded (RM0385, 23.3.8 to 23.3.10)."""
         for channel, name in enumerate(self._names):
             mode, polarity = self._mode(channel), self._polarity(channel)
             if mode & 3 or not polarity & 1 or name not in self._wiring.signals.edges:
@@ -161,10 +161,10 @@ class TimDevice(Device):
             self._wiring.signals.set(name, self._levels[channel] is not bool(polarity & 2))
 
     def next_event(self) -> int | None:
-        if self._inside is None and not self._registers.get(_CR1, 0) & _CEN:
+        if self._lsi_tick is None and not self._registers.get(_CR1, 0) & _CEN:
             return None
-        enabled = self._wanted()
-        ticks = [self._inside] if self._inside is not None else []
+        enabled = self._timed_flags()
+        ticks = [self._lsi_tick] if self._lsi_tick is not None else []
         overflow = self._overflow() if enabled else None
         if overflow is None:
             return min(ticks, default=None)
@@ -179,8 +179,8 @@ class TimDevice(Device):
 
     def expire(self) -> None:
         now, before = self._clock.now(), self._status
-        if self._inside is not None and self._inside <= now:
-            self._inside = self._lsi_edge()
+        if self._lsi_tick is not None and self._lsi_tick <= now:
+            self._lsi_tick = self._lsi_edge()
             self._capture(_LSI_CHANNEL)
         while (overflow := self._overflow()) is not None and overflow <= now:
             self._flag_compares(self._count, self._reload)
@@ -209,7 +209,7 @@ class TimDevice(Device):
         return (self._prescaler + 1) * self._ratio
 
     def _compares(self) -> Iterator[tuple[int, int]]:
-        """Flag and value of the channels that are no inputs."""
+        """Yield flag and value of the channels that are not inputs."""
         for channel in range(_CHANNELS):
             if not self._mode(channel) & 3:
                 yield 2 << channel, self._registers.get(_CCR1 + 4 * channel, 0) & self._top

@@ -48,7 +48,7 @@ class UsbRedirection:
         self._socket.sendall(struct.pack("<III", _HELLO, len(body), 0) + body)
         threading.Thread(target=self._listen, daemon=True).start()
         if not self._plugged.wait(_PATIENCE):
-            raise OSError(errno.ENODEV, "nothing is plugged in there")
+            raise OSError(errno.ENODEV, "no device is plugged in")
         if self._unplugged:
             raise usb.core.USBError("Resource busy", None, errno.EBUSY)
 

@@ -95,7 +95,7 @@ class UsbServer:
             UsbHost(guest, self._device).run()
             _log.info("unplugged")
         except ProtocolError as error:
-            _log.warning("unplugged: the guest does not keep to usbredir: %s", error)
+            _log.warning("unplugged: the guest violates usbredir: %s", error)
         except OSError as error:
             _log.info("unplugged: %s", error)
 
@@ -104,7 +104,7 @@ def _listen_on(path: Path, anyone: bool) -> socket.socket:
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         with socket.socket(socket.AF_UNIX) as knock, contextlib.suppress(ConnectionRefusedError):
             knock.connect(str(path))
-            raise OSError(f"{path}: somebody listens there already")
+            raise OSError(f"{path}: another process listens there")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX)
     mask = os.umask(0o111 if anyone else 0o177)

@@ -44,7 +44,7 @@ def _forest(node: RuleNode) -> _Forest:
     ]
     modes = list(node.attributes.get("nodes_modes", ()))
     if not modes or any(len(column) != len(modes) for column in columns):
-        raise Unsupported("its trees are not whole, or told in double precision")
+        raise Unsupported("its trees are incomplete, or in double precision")
     if any(node.attributes.get("nodes_missing_value_tracks_true", ())):
         raise Unsupported("a branch of its own for missing values is not supported")
     kinds = set(modes) - {_LEAF}
@@ -99,7 +99,7 @@ def _leaf_weights(node: RuleNode, forest: _Forest, kind: str, count: int) -> Arr
     weights = np.zeros((forest.leaves, count), np.float64)
     parts = [node.attributes.get(f"{kind}_{name}", ()) for name in ("treeids", "nodeids", "ids", "weights")]
     if len({len(part) for part in parts}) != 1 or not len(parts[0]):
-        raise Unsupported("its leaves are not whole, or told in double precision")
+        raise Unsupported("its leaves are incomplete, or in double precision")
     for tree, own, result, weight in zip(*parts, strict=True):
         number = forest.numbers.get((tree, own), forest.leaves)
         if number >= forest.leaves or not 0 <= result < count:
@@ -112,7 +112,7 @@ def _walk(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, bas
     rows = _rows(graph, node.inputs[0])
     count, width = graph.shape(rows)
     if int(forest.features.max()) >= width:
-        raise Unsupported(f"it asks for feature {int(forest.features.max())} of {width}")
+        raise Unsupported(f"it uses feature {int(forest.features.max())} of {width}")
     small = np.int16 if len(forest.features) < 1 << 15 and width < 1 << 15 else np.int32
     tables = [graph.constant(item, small) for item in (forest.features, forest.when_true, forest.when_false)]
     thresholds = graph.constant(forest.thresholds)

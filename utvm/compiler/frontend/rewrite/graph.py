@@ -19,8 +19,8 @@ from utvm.compiler.notes import note
 
 Array = npt.NDArray[Any]
 _LOG = logging.getLogger("utvm.compiler")
-OPSET_ATTRIBUTE = "utvm_opset"
 _FRESH = "utvm_"
+OPSET_ATTRIBUTE = "utvm_opset"
 """Attribute of a node of another operator set than the model's."""
 
 STANDARD = ("", "ai.onnx")
@@ -209,7 +209,7 @@ class RuleGraph:
     def _note(self, node: onnx.NodeProto, results: Sequence[onnx.NodeProto]) -> None:
         kinds = list(dict.fromkeys(item.op_type for item in results))
         if not results:
-            note("folded", f"{place(node)}: nothing of it is left to compute")
+            note("folded", f"{place(node)}: nothing is left to compute")
         elif kinds != [node.op_type]:
             note("rewritten", f"{place(node)}: as {', '.join(kinds)}")
 
@@ -367,7 +367,7 @@ class RuleGraph:
 
 
 def is_fresh(value: str) -> bool:
-    """True for a name that an expansion has given."""
+    """True for the name of a value that a rule added."""
     return value.startswith(_FRESH)
 
 

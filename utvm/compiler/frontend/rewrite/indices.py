@@ -189,8 +189,8 @@ RULES: dict[str, Rule] = {
     "Col2Im": _column_to_image,
     "Compress": _compress,
     "ConvTranspose": _transposed_convolution,
-    "NonMaxSuppression": _dynamic("it gives as many boxes as stay"),
-    "NonZero": _dynamic("it gives as many places as there are elements other than zero"),
+    "NonMaxSuppression": _dynamic("the number of its boxes depends on the data"),
+    "NonZero": _dynamic("the size of its result depends on the data"),
     "OneHot": _one_hot,
     "Pad": _pad,
     "ReverseSequence": _reverse_sequence,
@@ -198,5 +198,5 @@ RULES: dict[str, Rule] = {
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "TensorScatter": _tensor_scatter,
-    "Unique": _dynamic("it gives as many elements as are different"),
+    "Unique": _dynamic("the number of its unique elements depends on the data"),
 }

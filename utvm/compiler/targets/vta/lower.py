@@ -99,7 +99,7 @@ def _read_copy(nest: Nest) -> _Copy:
             f"VTA: {store.buffer.name} = {store.value}: one side of a copy is on the chip, one is not"
         )
     if not loads and (scope != ACC or not narrow):
-        raise CompileError(f"VTA: what is stored are accumulators, as int8: {store.buffer.name} = {store.value}")
+        raise CompileError(f"VTA: only accumulators can be stored, as int8: {store.buffer.name} = {store.value}")
     if loads and scope != ACC and not narrow:
         raise CompileError(
             f"VTA: {transfer.dram.name} is {transfer.dram.dtype}, and {MEMORY_OF[scope]} holds int8"
@@ -366,7 +366,7 @@ class _Function:
             return tirx.For(statement.loop_var, statement.min, statement.extent, tirx.ForKind.SERIAL, body)
         if isinstance(statement, tirx.IfThenElse):
             raise CompileError(
-                f"VTA: what is cut up does not come out even: {statement.condition} is not always so",
+                f"VTA: a split leaves a remainder: {statement.condition} is not always true",
                 "split loops by what divides them, and fill shapes up to whole blocks",
             )
         raise CompileError(f"VTA: cannot do {type(statement).__name__}: {str(statement).strip()[:200]}")

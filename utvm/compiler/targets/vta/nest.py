@@ -67,7 +67,7 @@ def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
     parts = tvm.sym.detect_linear_equation(index, list(variables)) if variables else [index]
     parts = [ANALYZER.simplify(part) for part in parts]
     if not parts or not all(isinstance(part, tirx.IntImm) for part in parts[:-1]):
-        raise CompileError(f"VTA: the index {index} is no linear function of its loops")
+        raise CompileError(f"VTA: the index {index} is not a linear function of its loops")
     return [int(part) for part in parts[:-1]], parts[-1]
 
 

@@ -31,7 +31,7 @@ class _Divided:
         self._env = env
         self._record = record
         if record.depthwise:
-            raise Refused("a block of weights is as good as empty in a depthwise convolution")
+            raise Refused("a depthwise convolution would leave its blocks of weights nearly empty")
         if record.dilation != (1, 1):
             raise Refused("dilated convolutions are not lowered for VTA")
         outputs, rows, columns, channels = record.weights.shape
