@@ -258,7 +258,7 @@ def test_tensors_that_8_bits_blur_get_16() -> None:
         ([DIGITS, "--samples", SAMPLES, "--least-snr", "nan"], "--least-snr nan is not possible\n  hint: give dB"),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", -5], "--least-snr -5 is not possible"),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", 9, "--to", "16x8"], "--least-snr 9 is not possible"),
-        ([DIGITS.with_name("digits_int8.tflite"), "--samples", SAMPLES], "is no ONNX model"),
+        ([DIGITS.with_name("digits_int8.tflite"), "--samples", SAMPLES], "is not an ONNX model"),
     ],
 )
 def test_what_is_wrong_is_one_message(words: list[object], said: str) -> None:

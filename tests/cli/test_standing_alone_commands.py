@@ -56,7 +56,7 @@ def test_firmware_is_built_as_elf_and_as_one_block(tmp_path: Path, picture: Path
     ("words", "said"),
     [
         (["--board", "stm32f746"], "needs MODEL"),
-        ([*BOARD, "--output", "digits.bin"], "ends in .elf"),
+        ([*BOARD, "--output", "digits.bin"], "must end in .elf"),
         ([*BOARD, "--output", "nowhere/digits.elf"], "its folder does not exist"),
         ([*BOARD, "--input", "none.npy"], "none.npy"),
     ],

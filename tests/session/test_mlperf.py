@@ -269,7 +269,7 @@ def test_performance_of_a_virtual_board_is_no_time(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "y.json").read_text())
     assert (found["unit"], found["inferences_per_second"]) == ("instructions", None)
     assert len(set(found["per_inference"])) == 1
-    assert "instructions are no time" in done.stdout
+    assert "instructions are not time" in done.stdout
     assert "not an official result" in done.stdout
 
 
