@@ -101,7 +101,7 @@ def test_doctor_calls_nothing_missing_unchecked() -> None:
         ),
         (["model.run", "--model", str(DIGITS), "--board", "host", "--set=in-ram=yes"], "it has no debug port"),
         (["board.virtual", "--board", "stm32f746", "--usb", "st-link", "--listen", "here"], "--listen here"),
-        (["board.virtual", "--board", "stm32f746", "--serial", "two words"], "no serial number"),
+        (["board.virtual", "--board", "stm32f746", "--serial", "two words"], "is not a serial number"),
         ([*_SERVE, "stm32f746", "--transport", "pigeon"], "stm32f746 has no transport 'pigeon'"),
         ([*_SERVE, "stm32f746", "--transport", "stdio"], "it has: console, rtt, semihosting"),
         ([*_SERVE, "host", "--transport", "rtt"], "host has no transport 'rtt'\n  hint: it has: stdio, tcp"),

@@ -69,7 +69,7 @@ def _on_model(board: Board, setup: driver.Setup, able: frozenset[str], latency_u
     return connection.Connection(
         board,
         "virtual",
-        "VIRTUAL board, a software model",
+        "VIRTUAL board, a software model" + (", with a MODEL of its cycles" if board.timing else ""),
         able,
         setup.logs,
         probe="virtual CMSIS-DAP on a socket in place of USB",
@@ -78,6 +78,7 @@ def _on_model(board: Board, setup: driver.Setup, able: frozenset[str], latency_u
         console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
         services=(machine, server),
         machine=machine,
+        unit="modelled cycles" if board.timing else None,
         worth_moving=_WORTH_MOVING,
     )
 
