@@ -217,3 +217,11 @@ def test_a_board_without_its_target_cannot_be_driven_by_it() -> None:
     done = inv("hil", "--board", "stm32f407:driver=pyocd", "--suite", "health")
     assert done.returncode == 2
     assert "driver cannot be 'pyocd'; " in done.stderr or "choose from: usb, model" in done.stderr
+
+
+def test_modelled_cycles_are_called_so() -> None:
+    done = inv("model.run", "models/digits/digits_int8.tflite", "--board", "nrf5340dk", "--cycles")
+    assert "with a MODEL of its cycles" in done.stdout
+    assert "modelled cycles " in done.stdout
+    assert " ms at 128 MHz, modelled" in done.stdout
+    assert "instructions " not in done.stdout
