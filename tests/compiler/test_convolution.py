@@ -2,6 +2,7 @@
 """Int8 convolutions against an exact numpy model: on this computer, and on an emulated Cortex-M7."""
 
 import functools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from models.tflite_writer import Builder
 from utvm.compiler import Target, compile_model, from_tflite
+from utvm.compiler.target import Goal
 
 _SHAPES = [
     Shape(),
@@ -55,6 +57,12 @@ _SHAPES = [
     Shape(channels=1, height=15, width=14, outputs=5, filter=(10, 4), strides=(1, 2), padding=(4, 1, 5, 1)),
     Shape(height=1, width=1, channels=30, outputs=11, filter=(1, 1), padding=(0, 0, 0, 0), relu=True),
     Shape(channels=3, outputs=3, height=12, width=12, residual=True),
+    # By Winograd's algorithm with the DSP extension: whole tiles, tiles at the rim, sums of several rounds.
+    Shape(height=12, width=12, channels=8, outputs=4, relu=True),
+    Shape(height=24, width=24, channels=4, outputs=8, clamped=True),
+    Shape(height=21, width=22, channels=8, outputs=4, residual=True),
+    Shape(height=20, width=23, channels=4, outputs=4, padding=(0, 0, 0, 0)),
+    Shape(height=10, width=12, channels=64, outputs=4, padding=(2, 1, 0, 2), largest=128),
 ]
 _RECORDS = [random_record(shape, number) for number, shape in enumerate(_SHAPES)]
 _SANITIZERS = ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
@@ -178,6 +186,30 @@ def test_each_limit_of_an_output_is_kept_without_the_other(target: Target, tmp_p
     for number, record in enumerate(records):
         inputs = random_inputs(record, number)
         np.testing.assert_array_equal(run(number, record, inputs), reference(record, inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("channels", "tile"), [(64, 4), (128, 2)])
+def test_tiles_are_as_large_as_their_sums_allow(channels: int, tile: int, tmp_path: Path) -> None:
+    """9 * 2^6 times a sum is divided modulo 2^32, which is exact below 2^25: 255 * 127 * 9 * channels."""
+    record = random_record(Shape(height=20, width=24, channels=channels, outputs=4), 0)
+    record = replace(record, weights=np.full(record.weights.shape, 127, np.int8), input_zero=0)
+    record = replace(record, rescale=replace(record.rescale, shifts=np.full(4, -15, np.int32)))
+    functions = Functions([record], DSP)
+    assert f"winograd_data_{tile}(" in functions.text
+    run = HostFunctions(functions, tmp_path, _SANITIZERS)
+    for inputs in (random_inputs(record, 0), [np.full(record.input_shape, 127, np.int8)]):
+        np.testing.assert_array_equal(run(0, record, inputs), reference(record, inputs))
+
+
+@pytest.mark.parametrize(
+    ("goal", "height", "tile"),
+    [("balance", 24, 4), ("balance", 12, 2), ("balance", 8, 0), ("speed", 8, 4), ("flash", 24, 0), ("ram", 24, 0)],
+)
+def test_a_goal_chooses_the_tiles(goal: Goal, height: int, tile: int) -> None:
+    record = random_record(Shape(height=height, width=height, channels=4, outputs=4), 0)
+    code = Functions([record], replace(DSP, goal=goal)).text
+    assert re.findall(r"static void winograd_data_(\d)", code) == [str(tile)] * bool(tile)
 
 
 _SIZE = st.integers(1, 7)

@@ -31,13 +31,14 @@ SETTINGS: Mapping[str, str] = {
     "memory": "RAM regions, fastest first: fast=16K,slow (default: one, arena)",
     "pin": "place tensors in regions: TENSOR=REGION, comma-separated",
     "unchecked-indices": "yes: do not check indices in inputs; one out of range reads memory outside the tensor",
+    "optimize": "balance (default), speed, flash or ram: what kernels save at the expense of the others",
     "in-ram": "yes: load the firmware into RAM only, through the debug port; flash is not written",
 }
 """Keys of ``--set``. A test compares the table in docs/compiler.md with this."""
 
 _SHAPE = ("shape",)
 _PICTURES = ("shape", "scale")
-_COMPILED = ("shape", "tuned", "executor", "accelerator", "memory", "pin", "unchecked-indices")
+_COMPILED = ("shape", "tuned", "executor", "accelerator", "memory", "pin", "unchecked-indices", "optimize")
 
 
 def _setting(text: str) -> Parts:

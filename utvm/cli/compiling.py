@@ -18,6 +18,7 @@ from utvm.compiler import ANY, CompileOptions, Library, Model, bounded
 from utvm.compiler.accelerator import AcceleratorUse
 from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory, Region
+from utvm.compiler.target import Goal
 from utvm.drivers import ReachableBoard, choose
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
@@ -88,8 +89,9 @@ def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptio
     if board is None and "tuned" in settings:
         raise ConfigError("--set tuned needs the core that was tuned for", "name a board that has it with --board")
     target = tuned_target_for(board, settings.get("tuned", "")) if board else ANY
+    goal = _one_of("optimize", settings.get("optimize", "balance"), Goal)
     return CompileOptions(
-        target=replace(target, unchecked=_is_yes(settings, "unchecked-indices")),
+        target=replace(target, unchecked=_is_yes(settings, "unchecked-indices"), goal=goal),
         memory=_memory(settings.get("memory", ""), settings.get("pin", "")),
         executor=_one_of("executor", settings.get("executor", "aot"), Literal["aot", "graph"]),
         accelerator=accelerator,

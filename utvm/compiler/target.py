@@ -2,8 +2,11 @@
 """Targets of a library: a CPU for the choice of kernels, and storage for the weights."""
 
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from utvm.errors import DoesNotFitError
+
+Goal = Literal["balance", "speed", "flash", "ram"]
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,7 @@ class Target:
         extensions: beyond plain C, sorted, by their names in toolchain files (``dsp``).
         row: toolchain file and row of the CPU, ``arm-none-eabi/cortex-m7-fpv5-sp``.
         tuned: pairs of a layer's key and its best kernel name or schedule trace.
+        goal: what kernels save at the expense of the others; by default a balance of the three.
         unchecked: do not check indices from inputs: one out of range accesses other memory.
     """
 
@@ -22,6 +26,7 @@ class Target:
     row: str = ""
     tuned: tuple[tuple[str, str], ...] = ()
     unchecked: bool = False
+    goal: Goal = "balance"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extensions", tuple(sorted(set(self.extensions))))
@@ -33,8 +38,11 @@ class Target:
 
     @property
     def fields(self) -> dict[str, object]:
-        """Return fields for packages and reports; tuning and indices only if not default."""
-        return {name: value for name, value in asdict(self).items() if name not in ("tuned", "unchecked") or value}
+        """Return fields for packages and reports; tuning, indices and goal only if not default."""
+        left_out = {"tuned": (), "unchecked": False, "goal": "balance"}
+        return {
+            name: value for name, value in asdict(self).items() if name not in left_out or value != left_out[name]
+        }
 
     @property
     def label(self) -> str:

@@ -9,18 +9,25 @@ from utvm.compiler.kernels import functions, records
 from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
 from utvm.compiler.kernels.cores.packed import make_packed_operator
 from utvm.compiler.kernels.cores.vectors import make_with_vectors
-from utvm.compiler.target import Target
+from utvm.compiler.kernels.cores.winograd import make_with_winograd
+from utvm.compiler.target import Goal, Target
 
 
 @dataclass(frozen=True)
 class CoreKernel:
-    """A convolution kernel; ``cycles_a_mac`` is an estimate, from the networks of ``benchmarks/cores.py``."""
+    """A convolution kernel.
+
+    Attributes:
+        cycles_a_mac: an estimate, from the networks of ``benchmarks/cores.py``.
+        goals: those for which it is chosen; none for all.
+    """
 
     name: str
     extensions: frozenset[str]
     depthwise: bool
     make: Callable[[records.Convolution], records.Operator | None]
     cycles_a_mac: float
+    goals: tuple[Goal, ...] = ()
 
 
 _ANY: frozenset[str] = frozenset()
@@ -29,12 +36,15 @@ _MVE = frozenset({"mve"})
 _NEON = frozenset({"neon"})
 
 _make_with_mve, _make_with_neon = (functools.partial(make_with_vectors, alone=alone) for alone in (True, False))
+_make_large = functools.partial(make_with_winograd, thrifty=False)
 
 KERNELS = (
     CoreKernel("MVE: 16 products in an instruction", _MVE, False, _make_with_mve, 0.16),
     CoreKernel("MVE: a channel's four by four values in a vector", _MVE, True, _make_with_mve, 1.0),
     CoreKernel("NEON: eight products in an instruction", _NEON, False, _make_with_neon, 0.4),
     CoreKernel("NEON: a channel's four by four values in a vector", _NEON, True, _make_with_neon, 2.0),
+    CoreKernel("DSP extension: Winograd's algorithm", _DSP, False, make_with_winograd, 0.4, ("balance",)),
+    CoreKernel("DSP extension: Winograd's algorithm, large tiles", _DSP, False, _make_large, 0.4, ("speed",)),
     CoreKernel("DSP extension: two products in an instruction", _DSP, False, make_with_dsp, 0.9),
     CoreKernel(
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
@@ -59,9 +69,16 @@ def choose(record: records.Convolution, target: Target) -> records.Operator | No
 
 def estimated_cycles(record: records.Convolution, target: Target) -> int:
     """Estimate a core's cycles for a convolution. For decisions only, not to be reported as measured."""
-    return round(record.macs * next(_suitable(record, target)).cycles_a_mac)
+    general = (kernel for kernel in _suitable(record, target) if not kernel.goals)
+    return round(record.macs * next(general).cycles_a_mac)
 
 
 def _suitable(record: records.Convolution, target: Target) -> Iterator[CoreKernel]:
     has = frozenset(target.extensions)
-    return (item for item in KERNELS if item.depthwise == record.depthwise and item.extensions <= has)
+    return (
+        item
+        for item in KERNELS
+        if item.depthwise == record.depthwise
+        and item.extensions <= has
+        and target.goal in (item.goals or [target.goal])
+    )

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Int8 3x3 convolutions of stride 1 by Winograd's algorithm, exact in integers, with Arm's DSP extension.
+
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016: F(2x2, 3x3) and F(4x4, 3x3).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from utvm.compiler.kernels.cores.constants import (
+    Pointers,
+    call_helper,
+    folded_bias,
+    geometry,
+    operator_of_steps,
+    residual_tables,
+    settle,
+)
+from utvm.compiler.kernels.cores.dsp import clamp, halves, variant
+from utvm.compiler.kernels.records import Convolution, Int32, Operator, distance
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Outputs that are computed together, ``size`` x ``size``.
+
+    Attributes:
+        weights: G, its rows scaled to integers.
+        offset: added to transformed pixels, which makes them positive.
+        limit: magnitude that a sum of products may not reach.
+        pixels: least number of outputs that justify the larger weights in flash.
+    """
+
+    size: int
+    weights: tuple[tuple[int, int, int], ...]
+    offset: int
+    limit: int
+    pixels: int
+
+
+_TILES = (
+    Tile(4, ((6, 0, 0), (1, 1, 1), (1, -1, 1), (1, 2, 4), (1, -2, 4), (0, 0, 6)), 12750, 2**25, 384),
+    Tile(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, 2)), 1020, 2**29, 96),
+)
+_MOST_WASTE = 1.3  # Outputs computed, of those needed.
+_LARGEST = 255  # Of a pixel plus 128.
+
+
+def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator | None:
+    """Make the operator, or return None if the kernels do not support the record.
+
+    Args:
+        thrifty: only where the layer has enough outputs for the flash that its weights take.
+    """
+    settled, table = settle(record)
+    tables = None if record.residual is None else residual_tables(record.residual)
+    pairs = record.input_shape[2] // 2
+    if table is None or (record.residual is not None and tables is None) or len(table) % 4 or pairs % 2:
+        return None
+    if record.weights.shape[1:3] != (3, 3) or record.strides != (1, 1) or record.dilation != (1, 1):
+        return None
+    if pairs > 16 and pairs % 16:
+        return None
+    largest = _LARGEST * int(np.abs(settled.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max())
+    tile = next((tile for tile in _TILES if largest < tile.limit and _is_worth(record, tile, thrifty)), None)
+    return None if tile is None else _make(settled, tile, table, tables)
+
+
+def _is_worth(record: Convolution, tile: Tile, thrifty: bool) -> bool:
+    height, width, _ = record.output_shape
+    computed = -(-height // tile.size) * tile.size * _strip_width(record, tile)
+    return height * width >= tile.pixels * thrifty and computed <= _MOST_WASTE * height * width
+
+
+def _strip_width(record: Convolution, tile: Tile) -> int:
+    return -(-record.output_shape[1] // (2 * tile.size)) * 2 * tile.size
+
+
+def _make(record: Convolution, tile: Tile, table: Int32, tables: Int32 | None) -> Operator:
+    height, width, channels = record.output_shape
+    pairs, positions = record.input_shape[2] // 2, (tile.size + 2) ** 2
+    helper = f"winograd_{tile.size}_{pairs}_{variant(record)}"
+    constants: dict[str, Any] = {"stream": _stream(record, tile, table), "geometry": geometry(record)}
+    own = {
+        "strip": ((tile.size + 2) * (_strip_width(record, tile) + 2) * pairs // 2, "int32"),
+        "values": (positions * pairs * 2, "int32"),
+        "sums": (positions * 8, "int32"),
+        "spare": (tile.size**2 * 8, "int8"),
+    }
+    if tables is not None:
+        constants["tables"] = tables
+        own["result"] = (tile.size * width * channels, "int8")
+
+    def strip(number: Any, output: Any, at: Pointers) -> None:
+        row = number * tile.size
+        rows = tirx.min(height - row, tirx.IntImm("int32", tile.size)) if height % tile.size else tile.size
+        to = tirx.address_of(output[row * (width * channels)])
+        target = at.get("result", to)
+        scratch = (at[name] for name in ("strip", "values", "sums", "spare"))
+        call_helper(helper, target, at["data"], at["geometry"], at["stream"], *scratch, row, rows, channels)
+        clamp(record, target, rows * (width * channels))
+        if tables is not None:
+            other = at.to("other", row * (width * channels))
+            call_helper("add_tables", to, at["result"], other, at["tables"], rows * (width * channels))
+
+    overlap: tuple[int | None, ...] = (distance(record, tile.size * width), 0)[: 1 if tables is None else 2]
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-height // tile.size), strip)
+
+
+def _stream(record: Convolution, tile: Tile, table: Int32) -> Int32:
+    """Pack, for each four output channels, the weights of all positions, then twice the biases and the scales.
+
+    At a position, the sums that make up for the offset come first, then words ``[pairs][4 channels]``. A pair is
+    the first and third, or the second and fourth, of four input channels.
+    """
+    weights = record.weights.astype(np.int64)
+    outputs, depth = len(weights), weights.shape[3]
+    transform = np.array(tile.weights, np.int64)
+    moved = np.einsum("ia,oabc,jb->oijc", transform, weights, transform).reshape(outputs // 4, 4, -1, depth)
+    groups = moved.transpose(0, 2, 1, 3)  # Four channels, position, channel, input channel.
+    begin = -tile.offset * groups.sum(axis=3, keepdims=True)
+    parts = groups.reshape(*groups.shape[:3], depth // 4, 2, 2)  # ..., half, which of a pair
+    words = halves(parts[..., 0, :], parts[..., 1, :]).reshape(*groups.shape[:3], -1)
+    words = np.concatenate([begin.astype(np.uint32).view(np.int32), words], axis=3).transpose(0, 1, 3, 2)
+    bias = 2 * (folded_bias(record) - 128 * weights.sum(axis=(1, 2, 3)))
+    scales = np.column_stack([bias.astype(np.uint32).view(np.int32), table]).reshape(outputs // 4, -1)
+    return np.hstack([words.reshape(outputs // 4, -1), scales]).astype(np.int32).ravel()
