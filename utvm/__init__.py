@@ -41,7 +41,7 @@ def open(board: str, *, kind: "BoardKind" = "auto", serial: str = "", wait: floa
     Raises:
         UtvmError: the board does not exist, or is not available.
     """
-    # TVM and other modules take long to import, and most of utvm does without.
+    # TVM and other modules are slow to import, and most commands do not need them.
     from utvm.selection import BoardSelection
     from utvm.session.open_board import OpenBoard
 
@@ -51,7 +51,7 @@ def open(board: str, *, kind: "BoardKind" = "auto", serial: str = "", wait: floa
 def load(
     model: "str | Path", board: str = "host", *, kind: "BoardKind" = "auto", serial: str = "", wait: float = 0.0
 ) -> "LoadedModel":
-    """Compile a model and load it onto a board, without one as a process on this computer.
+    """Compile a model and load it onto a board; the default board is a process on this computer.
 
     The board is open until the model is closed, as a context manager or by ``close()``. Arguments are those of
     :func:`open`.

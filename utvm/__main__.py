@@ -23,7 +23,7 @@ def main(handed_over: int = 0) -> None:
         handed_over: added to the exit code, so that ``inv`` can tell it from exit codes of libraries.
     """
     with guard_exit_code():
-        code = _run_to_an_exit_code()
+        code = _run_command()
         # A missing stream is None.
         unwritten = [_has_unwritten_text(stream) for stream in (sys.stdout, sys.stderr) if stream]
         if any(unwritten):
@@ -42,7 +42,7 @@ def _has_unwritten_text(stream: TextIO) -> bool:
     return False
 
 
-def _run_to_an_exit_code() -> int:
+def _run_command() -> int:
     raise_on_signals()
     try:
         try:
@@ -64,11 +64,11 @@ def _run_to_an_exit_code() -> int:
     except BrokenPipeError:
         # The reader has closed the pipe, like head.
         return errors.ExitCode.INFRASTRUCTURE
-    except Exception as error:  # before a command has begun: too few files, too little memory
-        how = cli.end_of(error)
+    except Exception as error:  # before a command starts, such as out of file handles or memory
+        outcome = cli.end_of(error)
         with contextlib.suppress(OSError):  # the exit code remains if printing fails
-            print(how.message, file=sys.stderr)
-        return errors.ExitCode(how.code)
+            print(outcome.message, file=sys.stderr)
+        return errors.ExitCode(outcome.code)
     return errors.ExitCode.PASSED
 
 

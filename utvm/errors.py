@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 
 
 VERDICTS = (ExitCode.PASSED, ExitCode.FAILED)
-"""Exit codes of a command with a verdict, also if it was interrupted at that moment."""
+"""Exit codes that state a verdict; an interruption at that moment does not change them."""
 
 
 class UtvmError(Exception):
@@ -43,7 +43,7 @@ class UtvmError(Exception):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Exit code; a lack of files or memory is always infrastructure trouble."""
+        """Exit code; running out of file handles or memory is always an infrastructure failure."""
         cause = self.__cause__
         scarce = isinstance(cause, OSError) and cause.errno in _SCARCE
         return ExitCode.INFRASTRUCTURE if scarce else self.usual_exit_code
@@ -53,7 +53,7 @@ class UtvmError(Exception):
 
 
 def did_you_mean(wrong: str, known: Collection[str], otherwise: str) -> str:
-    """Hint that proposes the known name most like a wrong one, before ``otherwise``."""
+    """Return a hint that suggests the closest known name, if any, followed by ``otherwise``."""
     like = difflib.get_close_matches(wrong, known, 1)
     return f"did you mean {like[0]}? {otherwise}" if like else otherwise
 

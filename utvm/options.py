@@ -5,7 +5,7 @@ Related options are fields of a frozen dataclass, described by :func:`option` an
 
 - :func:`parameters`, :func:`helps`, :func:`optional` and :func:`repeatable`: Invoke's options;
 - :func:`add_to_pytest`: pytest's options;
-- :func:`build_record`: the record, from the values that either has parsed;
+- :func:`build_record`: the record, from values parsed by Invoke or pytest;
 - :func:`words` and :func:`parts`: the same options as a command line, here or in another location.
 
 A record read from a file, such as an entry of the nightly list, inherits the dataclass.
@@ -48,13 +48,13 @@ def option(
 
 
 def switches(default: str, **helps: str) -> Any:
-    """Describe a field with several values; each but the default is an option without a value."""
+    """Describe a field with a fixed set of values; each except the default has a flag of its own."""
     return dataclasses.field(default=default, metadata={"switches": helps})
 
 
 @dataclass(frozen=True)
 class _Option:
-    """One option of a command line; ``sets`` is its field's value if it is one of several switches."""
+    """One option of a command line; for a switch, ``sets`` is the value it gives its field."""
 
     name: str
     field: "dataclasses.Field[Any]"
@@ -84,7 +84,7 @@ class _Option:
         return "" if self.field.default is None else self.field.default
 
     def value(self, text: object) -> Any:
-        """Convert a parsed value to one of the field."""
+        """Convert a parsed value to the field's type."""
         if text in (self.unset, []):
             return self.field.default
         if text is True and self.bare is not None:

@@ -36,7 +36,7 @@ def project() -> Path | None:
     """Return the nearest enclosing folder with a ``utvm.yaml``, or None.
 
     Since its suites are executed, the file counts only if it and its folder belong to this user, to root, or to
-    the owner of the current folder, and not in a world-writable folder like ``/tmp``.
+    the owner of the current folder, and the folder is not world-writable like ``/tmp``.
     """
     here = Path.cwd()
     trusted = {0, os.geteuid(), here.stat().st_uid}
@@ -84,7 +84,7 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
 
 
 def need_checkout(what: str) -> None:
-    """Raise unless this is a checkout."""
+    """Raise unless this is a checkout; ``what`` names the command in the message."""
     if INSTALLED:
         raise ConfigError(
             f"{what} works only in a checkout of utvm, and this one is installed",

@@ -25,7 +25,7 @@ def discover(folder: ModuleType, attribute: str, group: str, kind: type[NamedT])
 
     Args:
         folder: the package with a module per built-in plug-in.
-        attribute: the plug-in's name in its module.
+        attribute: the variable of each module that holds its plug-in.
         group: entry point group of plug-ins in installed packages.
     """
     own = (
@@ -39,8 +39,8 @@ def discover(folder: ModuleType, attribute: str, group: str, kind: type[NamedT])
         plugin = entry.load()
         if not isinstance(plugin, kind) or plugin.name in known:
             raise ConfigError(
-                f"the entry point {entry.name} ({entry.value}) of {group} adds nothing",
-                f"it names a {kind.__module__}.{kind.__name__} with a name that no other has",
+                f"the entry point {entry.name} ({entry.value}) of {group} is not a valid plug-in",
+                f"it must name a {kind.__module__}.{kind.__name__} with a unique name",
             )
         known[plugin.name] = plugin
     return known

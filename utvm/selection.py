@@ -89,7 +89,7 @@ class SuiteChoice:
     k: str = option("", "run only tests whose names match this expression, as pytest -k")
     m: str = option("", "run only tests whose marks match this expression, as pytest -m")
     last_failed: bool = option(False, "run only tests that failed in the last run on this board, if any did")
-    reruns: int = option(0, "repeat a run without a verdict so often, at most 5; failed tests do not run again")
+    reruns: int = option(0, "times to repeat a run without a verdict, at most 5; failed tests do not run again")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,5 +142,5 @@ class PlaceChoice(FarmChoice):
         "machine) or farm (the host of a farm's board); default: here",
     )
     usb: str = option(
-        "", "with --in vm: plug a virtual board's probe, st-link or cmsis-dap, into the USB of the machine"
+        "", "with --in vm: plug a virtual board's probe, st-link or cmsis-dap, into the machine's USB"
     )

@@ -104,7 +104,7 @@ def test_what_was_made_before_and_what_was_not(tmp_path: Path) -> None:
     told = re.findall(r"utvm\.cache: (.*)", _kept(tmp_path))
     assert told == [
         "things 0123456789ab: is missing, creating it",
-        "things 0123456789ab: was made before",
+        "things 0123456789ab: found in the cache",
         f"{tmp_path}/things/0123456789abcdef: damaged, not used; "
         "set aside as 0123456789abcdef.damaged and created again",
     ]
@@ -147,8 +147,8 @@ def test_a_log_that_cannot_be_written_any_more_ends_no_run(
 @pytest.mark.parametrize(
     ("levels", "said"),
     [
-        ("loud", "--log-level: 'loud' is no level"),
-        ("utvm.probe.gdb=", "--log-level: '' is no level"),
+        ("loud", "--log-level: 'loud' is not a level"),
+        ("utvm.probe.gdb=", "--log-level: '' is not a level"),
         ("utvm.probe.gbd=debug", "--log-level: there is no branch 'utvm.probe.gbd'"),
         ("pro=debug", "there is no branch 'pro'"),
     ],

@@ -214,7 +214,7 @@ def test_a_log_that_cannot_be_is_wrong_usage(tmp_path: Path) -> None:
     for words, said in (
         (
             ["--log-level=loud"],
-            "error: --log-level: 'loud' is no level\n  hint: use debug, info, warning, error\n",
+            "error: --log-level: 'loud' is not a level\n  hint: use debug, info, warning, error\n",
         ),
         ([f"--log-file={tmp_path}"], f"error: {tmp_path}: the log cannot be written: Is a directory\n"),
     ):

@@ -41,12 +41,12 @@ BRANCHES: Mapping[str, str] = {
 
 VARIABLE = "UTVM_LOG"
 FILE = "utvm.log"
-LEVELS = "a level (debug, info, warning, error), or BRANCH=LEVEL,... for branches of their own"
+LEVELS = "a level (debug, info, warning, error), or BRANCH=LEVEL,... for single branches"
 
 _ROOT = "utvm"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FORM = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
-_MOST_SHOWN = 120  # Bytes shown of a packet: its kind and address.
+_MOST_SHOWN = 120  # Bytes of a packet that are shown: enough for its kind and address.
 
 
 class Excerpt:
@@ -89,11 +89,11 @@ _begun = threading.Event()
 
 
 def configure(levels: str, file: str) -> None:
-    """Set up the log of this process; later calls do nothing.
+    """Set up the log of this process, with a file unless ``file`` is empty; later calls do nothing.
 
     Args:
-        levels: as :data:`LEVELS`; empty for the environment's ``UTVM_LOG``, or else everything with a file, and
-            warnings without.
+        levels: as :data:`LEVELS`; if empty, those in ``UTVM_LOG``; if that is unset too, everything with a file,
+            else warnings.
     """
     if _begun.is_set():
         return
@@ -135,7 +135,7 @@ class _File(logging.FileHandler):
     """A file handler that reports one write error and then stops, so that the run continues."""
 
     def _open(self) -> TextIOWrapper:
-        # A user's file may be a pipe; the name in a run's folder is ours.
+        # The file of --log-file may be a pipe; utvm.log in a run's folder must be a regular file.
         raw = open(self.baseFilename, f"{self.mode}b", opener=open_regular if self.mode == "a" else None)  # noqa: SIM115
         return TextIOWrapper(raw, encoding=self.encoding, errors=self.errors)
 
@@ -166,11 +166,11 @@ def _standard_error() -> TextIO:
 def _parse_levels(text: str, option: str) -> _Levels:
     everywhere, branches = logging.WARNING, {}
     for word in text.split(","):
-        name, message, level = word.strip().rpartition("=")
+        name, equals, level = word.strip().rpartition("=")
         if level.lower() not in _LEVELS:
-            raise ConfigError(f"{option}: {level!r} is no level", f"use {', '.join(_LEVELS)}")
+            raise ConfigError(f"{option}: {level!r} is not a level", f"use {', '.join(_LEVELS)}")
         branch = name if name == _ROOT or name.startswith(f"{_ROOT}.") else f"{_ROOT}.{name}"
-        if not message or branch == _ROOT:
+        if not equals or branch == _ROOT:
             everywhere = _LEVELS[level.lower()]
         elif any(known == branch or known.startswith(f"{branch}.") for known in BRANCHES):
             branches[branch] = _LEVELS[level.lower()]
@@ -185,7 +185,7 @@ def _attach(handler: logging.Handler, request: _Levels) -> None:
     _handlers[handler] = request
     root = logging.getLogger(_ROOT)
     root.addHandler(handler)
-    # A program that embeds us has not requested every packet in its own log.
+    # Keep our messages out of the log of a program that embeds us.
     root.propagate = False
     _set_levels()
     words = f"this is process {os.getpid()}: {shlex.join(sys.argv)}"
@@ -218,7 +218,7 @@ def log_folder(folder: Path) -> Path:
     """Create a folder for logs, and remove its oldest neighbours beyond the last 50, or ``UTVM_KEEP_LOGS``."""
     text = os.environ.get(KEEP_VARIABLE, "")
     if text and not text.isdecimal():
-        raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "it says how many runs' logs are kept")
+        raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "set it to the number of logs to keep")
     try:
         create_own_folder(folder)
         # Left open: the kernel releases the lock when this process ends.
@@ -226,17 +226,17 @@ def log_folder(folder: Path) -> Path:
     except OSError as error:
         raise ConfigError(
             f"{folder}: logs cannot be written there: {error.strerror or error}",
-            "make it writable, or free some space; outside a checkout, XDG_STATE_HOME names another",
+            "make it writable, or free some space; outside a checkout, XDG_STATE_HOME sets another folder",
         ) from error
     others = [
         path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()
     ]
-    for path in sorted(others, key=_age, reverse=True)[max(0, int(text or _MOST_LOGS) - 1) :]:
+    for path in sorted(others, key=_modification_time, reverse=True)[max(0, int(text or _MOST_LOGS) - 1) :]:
         _remove_if_unused(path)
     return folder
 
 
-def _age(folder: Path) -> float:
+def _modification_time(folder: Path) -> float:
     with contextlib.suppress(OSError):
         return folder.stat().st_mtime
     return 0.0

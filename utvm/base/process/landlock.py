@@ -32,7 +32,7 @@ def can_confine() -> bool:
 
 
 def run_in_landlock(work: Callable[[], _T], readable: Iterable[Path]) -> _T:
-    """Run a function in a thread that can read only the files of the system, of Python, and these.
+    """Run a function in a thread that can read only system files, Python's own files, and ``readable``.
 
     Args:
         readable: files, and folders with their contents; missing ones are ignored.
@@ -54,13 +54,13 @@ def _restrict(allowed: Iterable[Path]) -> None:
     try:
         for path in allowed:
             try:
-                place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 continue
             try:
-                _call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", _READ_FILE, place), 0)
+                _call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", _READ_FILE, handle), 0)
             finally:
-                os.close(place)
+                os.close(handle)
         if _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or _call(_RESTRICT_SELF, rules, 0):
             raise ProvisionError(
                 "the kernel cannot restrict a compiler's access to files (Landlock)",

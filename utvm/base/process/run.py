@@ -36,11 +36,11 @@ def run_tool(
     temporary: Path | None = None,
     exit_meanings: Mapping[int, str] = MappingProxyType({}),
 ) -> str:
-    """Run a tool to completion and return its standard output.
+    """Run a tool to completion, for at most ``timeout`` seconds, and return its standard output.
 
     Args:
-        timeout: seconds; temporary: a folder for the tool's temporary files, instead of the system's.
         error: raised if the tool is missing, fails or times out.
+        temporary: folder for the tool's temporary files, instead of the system's.
         exit_meanings: error messages by exit code.
     """
     words = [str(word) for word in command]
@@ -77,7 +77,7 @@ def version_of(
     """Return the version of a tool: the group of a pattern, or the first line of its output."""
     output = run_tool(command, error=error, timeout=timeout).strip()
     if not output:
-        raise error(f"{command[0]} does not report its version", "is it the program that it should be?")
+        raise error(f"{command[0]} does not report its version", "is it the right program?")
     match = re.search(pattern, output) if pattern else None
     return match[1] if match else output.splitlines()[0]
 

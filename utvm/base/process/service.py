@@ -39,17 +39,17 @@ class Closing:
 
 _INTERVAL = 1.0  # Seconds. Checks are counted, since a sleeping or busy computer makes fewer.
 STOPPED_LOOKS = 5
-"""A process found stopped in this many checks, a second apart, counts as hung."""
+"""A process that is stopped in this many checks, a second apart, counts as hung."""
 _IDLE_CHECKS = 12
 
 
 class Watchdog:
     """Kills a hung process: stopped by a signal for 5 s, or idle for 12 s although it should be busy.
 
-    The process state decides, not a timeout, so a busy computer makes no difference.
-
+    It checks the process state, so a busy computer makes no difference.
     Args:
-        always_busy: the process always uses processor time: OpenOCD polls its target ten times a second.
+        always_busy: the process always uses processor time; OpenOCD polls its target ten times a second.
+            With ``poke``, which is called each second and gives it work, this is implied.
 
     Attributes:
         reason: why the process was killed, or empty.
@@ -112,7 +112,7 @@ _STDIN = (subprocess.PIPE, subprocess.DEVNULL)
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
-    """End a session leader and everything it started. Safe to call again."""
+    """End a session leader, by force after ``patience`` seconds, and all it started. Safe to call again."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -203,7 +203,7 @@ class _OwnedProcess:
 
 
 class Subprocess(_OwnedProcess):
-    """A process that exits by itself, at the latest with its ``with`` block."""
+    """A process that exits by itself; the end of its ``with`` block ends it if it still runs."""
 
     def __enter__(self) -> "Subprocess":
         self._start()
@@ -267,10 +267,10 @@ class Service(_OwnedProcess):
         self.health_match: re.Match[str] | None = None
 
     def __enter__(self) -> "Service":
-        with contextlib.ExitStack() as handed_over:
+        with contextlib.ExitStack() as sockets:
             for end in (self._stdin, self._stdout, *self._inherited):
                 if isinstance(end, socket.socket):
-                    handed_over.enter_context(end)
+                    sockets.enter_context(end)
             self._start(self._stdin, self._stdout, self._inherited)
         assert self._process
         try:
@@ -292,11 +292,11 @@ class Service(_OwnedProcess):
 
     def send_and_wait(self, number: signal.Signals, answer: str, timeout: float = 60.0) -> None:
         """Send a signal and wait for a new log line that matches ``answer``."""
-        known = len(self._lines())
+        lines_before = len(self._lines())
         self.check()
         os.kill(self.pid, number)
         deadline = time.monotonic() + timeout
-        while not any(re.search(answer, line) for line in self._lines()[known:]):
+        while not any(re.search(answer, line) for line in self._lines()[lines_before:]):
             self.check()
             if time.monotonic() > deadline:
                 raise self._failure(f"did not answer {number.name} in {timeout:g} s")

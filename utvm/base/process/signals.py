@@ -104,7 +104,7 @@ def record_signals() -> None:
 
 
 def was_interrupted() -> bool:
-    """True if such a signal has arrived since :func:`raise_on_signals`.
+    """True if Ctrl-C, SIGTERM or SIGHUP has arrived since :func:`raise_on_signals`.
 
     The exception may be replaced or lost: during imports, Python before 3.12 wraps it in RuntimeError in a
     ``__set_name__``; a callback from C loses it.

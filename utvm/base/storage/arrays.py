@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads arrays from untrusted files, within limits, and writes results under any names."""
+"""Reads arrays from untrusted files, within size limits, and writes arrays under arbitrary names."""
 
 import io
 import math
@@ -16,7 +16,7 @@ from utvm.base.text.quoting import archive_member, printable
 from utvm.errors import ConfigError
 
 MAX_BYTES = 1 << 30
-"""Limit of all arrays of a file together, unpacked."""
+"""Limit for the total unpacked size of a file's arrays."""
 
 MAX_CSV_BYTES = 1 << 26
 """Size limit of a .csv file."""
@@ -44,7 +44,7 @@ def read_arrays(path: str) -> dict[str, _Array]:
             if first.startswith(PICTURES):
                 raise ConfigError(
                     f"{path}: is a picture; give arrays",
-                    "save its numbers with numpy.save, as in training: size, order of colours, range",
+                    "save its pixels with numpy.save, in the size, channel order and range of the training",
                 )
             file.seek(0)
             if first == _NPY:
@@ -115,7 +115,7 @@ def _read(stream: IO[bytes], size: int, what: str, limit: int) -> _Array:
         raise ValueError("not an array of numbers")
     need = math.prod(shape) * dtype.itemsize
     if need > limit:
-        raise _too_large(f"{what}: is {need} bytes unpacked; a file's arrays may have {MAX_BYTES}")
+        raise _too_large(f"{what}: is {need} bytes unpacked; the limit for a file is {MAX_BYTES}")
     if need > size:
         raise ValueError("its header announces more data than there is")
     data = stream.read(need)

@@ -3,7 +3,7 @@
 
 An entry is a directory below the user's cache directory, named by a SHA-256 over all inputs. It appears by one
 atomic rename, so readers see all of it or nothing, and writers do not conflict. The next writer removes temporary
-folders of killed ones. An entry is sealed when created; each use checks the seal.
+folders of killed writers. An entry is sealed when created; each use checks the seal.
 
 :func:`mark_used` protects an entry from pruning while the process lives, by a kernel lock on one byte of a shared
 file; the byte's offset is a hash of the entry's name.
@@ -59,7 +59,7 @@ def mark_used(entry: Path) -> None:
         return
     # A read-only cache is not pruned either.
     with contextlib.suppress(OSError):
-        fcntl.lockf(_locks(root), fcntl.LOCK_SH, 1, _byte(root, entry))
+        fcntl.lockf(_locks(root), fcntl.LOCK_SH, 1, _lock_offset(root, entry))
         os.utime(entry)
 
 
@@ -84,17 +84,17 @@ def entries() -> Iterator[CacheEntry]:
 
 
 def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
-    """Remove and yield entries not in use and not used for some seconds."""
+    """Remove and yield entries that are not in use and were last used ``older_than`` seconds ago or earlier."""
     root, now = cache_root(), time.time()
     for entry in entries():
         if now - entry.used < older_than:
             continue
-        with contextlib.ExitStack() as open_things:
-            if not open_things.enter_context(_lock_if_unused(root, entry.path)):
+        with contextlib.ExitStack() as stack:
+            if not stack.enter_context(_lock_if_unused(root, entry.path)):
                 continue
             if not dry_run:
                 # One atomic rename; a killed pruning leaves a temporary folder.
-                trash = open_things.enter_context(temporary_folder(root / entry.kind))
+                trash = stack.enter_context(temporary_folder(root / entry.kind))
                 entry.path.rename(trash / entry.path.name)
             yield entry
 
@@ -107,7 +107,7 @@ def _locks(root: Path) -> IO[bytes]:
     return _handles[root]
 
 
-def _byte(root: Path, entry: Path) -> int:
+def _lock_offset(root: Path, entry: Path) -> int:
     name = entry.relative_to(root).as_posix()
     return int(hashlib.sha256(os.fsencode(name)).hexdigest()[:15], 16)
 
@@ -115,14 +115,14 @@ def _byte(root: Path, entry: Path) -> int:
 @contextlib.contextmanager
 def _lock_if_unused(root: Path, entry: Path) -> Iterator[bool]:
     try:
-        fcntl.lockf(_locks(root), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(root, entry))
+        fcntl.lockf(_locks(root), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _lock_offset(root, entry))
     except (BlockingIOError, PermissionError):
         yield False
         return
     try:
         yield True
     finally:
-        fcntl.lockf(_locks(root), fcntl.LOCK_UN, 1, _byte(root, entry))
+        fcntl.lockf(_locks(root), fcntl.LOCK_UN, 1, _lock_offset(root, entry))
 
 
 _log = logging.getLogger("utvm.cache")
@@ -168,7 +168,7 @@ def seal(folder: Path, name: str) -> None:
 
 
 def is_sealed(folder: Path, name: str) -> bool:
-    """True if the folder is unchanged since it was sealed under this name: bytes, files and access rights.
+    """True if the folder is unchanged since it was sealed under this name: file names, contents, executable bits.
 
     The seal is not parsed but computed again and compared, so a damaged seal needs no special case.
     """
@@ -180,10 +180,10 @@ def is_sealed(folder: Path, name: str) -> bool:
         return False
 
 
-def rename_durably(folder: Path, place: Path) -> None:
+def rename_durably(folder: Path, target: Path) -> None:
     """Rename a sealed folder so that a power cut does not undo it."""
-    folder.rename(place)
-    _flush(place.parent)
+    folder.rename(target)
+    _flush(target.parent)
 
 
 class Cache:
@@ -197,7 +197,7 @@ class Cache:
         entry = self.directory / key
         mark_used(entry)
         if is_sealed(entry, key):
-            _log.info("%s %s: was made before", self.directory.name, key[:12])
+            _log.info("%s %s: found in the cache", self.directory.name, key[:12])
             return entry
         if not os.path.lexists(entry):
             return None
@@ -228,9 +228,9 @@ class Cache:
 
     def _create(self, key: str, make: Callable[[Path], None]) -> Path | None:
         _log.info("%s %s: is missing, creating it", self.directory.name, key[:12])
-        with contextlib.ExitStack() as open_things:
+        with contextlib.ExitStack() as stack:
             try:
-                folder = open_things.enter_context(temporary_folder(self.directory))
+                folder = stack.enter_context(temporary_folder(self.directory))
             except OSError as error:
                 raise self._unwritable(error) from error
             make(folder)

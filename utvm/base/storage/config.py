@@ -80,17 +80,17 @@ def _construct(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
 def _check_nodes(node: yaml.Node | None) -> None:
     visited, pending = set(), [node]
     while pending:
-        at = pending.pop()
-        if isinstance(at, yaml.ScalarNode) and (bad := _INVALID_TEXT.search(at.value)):
-            raise ValueError(f"line {at.start_mark.line + 1}: text cannot contain {printable(bad[0])}")
-        if not isinstance(at, yaml.CollectionNode) or id(at) in visited:
+        current = pending.pop()
+        if isinstance(current, yaml.ScalarNode) and (bad := _INVALID_TEXT.search(current.value)):
+            raise ValueError(f"line {current.start_mark.line + 1}: text cannot contain {printable(bad[0])}")
+        if not isinstance(current, yaml.CollectionNode) or id(current) in visited:
             continue
-        visited.add(id(at))
-        if not isinstance(at, yaml.MappingNode):
-            pending += at.value
+        visited.add(id(current))
+        if not isinstance(current, yaml.MappingNode):
+            pending += current.value
             continue
         keys = set()
-        for key, value in at.value:
+        for key, value in current.value:
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in keys:
                 raise ValueError(f"line {key.start_mark.line + 1}: {key.value!r} occurs twice")
             keys.add((key.tag, str(key.value)))
@@ -102,7 +102,7 @@ def validate(record: type[RecordT], content: object, where: str, hint: str = "",
 
     Args:
         where: the file, and the key in it, for the message.
-        text: of the file, for line numbers.
+        text: the whole file, for line numbers.
     """
     try:
         return record.model_validate(content)

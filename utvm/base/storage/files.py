@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of users, and files at names that another user of this computer can guess.
+"""Opens and writes users' files, and files whose names another user of this computer can guess.
 
 In a shared folder another user may have put a link, a FIFO or their own file at a name, so such names are opened
 by :func:`open_regular` and :func:`create_own_folder`. User files are read only if regular, and written atomically.
@@ -49,7 +49,7 @@ def open_regular(path: str | Path, flags: int, *, shared: bool = False) -> int:
     Usable as ``opener`` of :func:`open`. A file is truncated after it was checked.
 
     Args:
-        shared: it may belong to another user.
+        shared: accept a file of another user.
     """
     safe = flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
@@ -131,7 +131,7 @@ UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, 
 
 
 def check_readable(path: str | Path, hint: str) -> None:
-    """Refuse to read pipes, devices and empty files, which may have no end (as files of /proc)."""
+    """Refuse to read pipes and devices, which may have no end, and empty files (such as those of /proc)."""
     try:
         status = Path(path).stat()
     except FileNotFoundError as error:
@@ -166,20 +166,20 @@ def check_writable(*paths: str | Path) -> None:
             raise ConfigError(f"{path}: is a folder")
         if place.exists() and not place.is_file():
             raise ConfigError(f"{path}: is not a regular file, so it cannot be replaced")
-        _try_out(place.parent, path)
+        _check_can_write(place.parent, path)
 
 
 def check_folder(path: str | Path) -> None:
     """Refuse a folder that cannot be created or written before any work is done for it."""
     place = Path(path).resolve()
-    there = next(folder for folder in (place, *place.parents) if folder.exists())
-    if not there.is_dir():
-        raise ConfigError(f"{path}: {'is' if there == place else f'{there} is'} a file, where a folder is wanted")
-    _try_out(there, path)
+    parent = next(folder for folder in (place, *place.parents) if folder.exists())
+    if not parent.is_dir():
+        raise ConfigError(f"{path}: {'' if parent == place else f'{parent} '}is a file, but must be a folder")
+    _check_can_write(parent, path)
 
 
-def _try_out(folder: Path, path: str | Path) -> None:
-    # The mode does not tell root's rights, or a read-only file system.
+def _check_can_write(folder: Path, path: str | Path) -> None:
+    # The mode bits do not show root's rights or a read-only file system.
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -23,7 +23,7 @@ from utvm.base.text.quoting import encodable
 from utvm.errors import BoardError
 
 _SYSTEM_DIRECTORY = Path("/run/lock")
-_LONGEST = 500  # Characters stored of a command.
+_LONGEST = 500  # Characters of a command that are stored.
 
 
 def shared_directory() -> Path | None:
@@ -42,7 +42,7 @@ def hold(
     """Hold the named lock while the ``with`` block runs.
 
     Args:
-        name: of the locked thing, such as ``stm32f746 066BFF303430`` (board and serial number).
+        name: the locked thing, such as ``stm32f746 066BFF303430`` (board and serial number).
         waiting: called once if the lock is held, with its holder and start time.
     """
     directory = directory or shared_directory() or Path(tempfile.gettempdir())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Temporary folders, and the check for free space.
 
-A temporary folder is removed when its ``with`` block ends. Its owner locks it, so that later ones can detect and
-remove folders of killed processes. :func:`private_folder` is for sockets, whose path length the kernel limits.
+A temporary folder is removed when its ``with`` block ends. Its owner locks it, so that later owners can detect
+and remove folders of killed processes. :func:`private_folder` is for sockets, whose path length the kernel limits.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ remove_tree = functools.partial(shutil.rmtree, ignore_errors=True)
 def temporary_folder(parent: Path, remove: Callable[[Path], None] = remove_tree) -> Iterator[Path]:
     """Create an empty folder in ``parent``, and always remove it at the end.
 
-    Its path is absolute. If it is renamed meanwhile, it stays.
+    Its path is absolute. A folder that was renamed meanwhile is kept.
     """
     parent = parent.resolve()
     parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ _RESERVED = 16 << 20  # Bytes: more than a run's logs, its report, or the firmwa
 
 
 def require_free_space(folders: Iterable[Path]) -> None:
-    """Check that all folders are writable and have free space, at the same time.
+    """Check that all folders are writable and have free space, all at once.
 
     The space is allocated briefly, which also checks quotas and limits, in unnamed files that leave no trace.
     """
