@@ -109,7 +109,7 @@ def _saved(make: Callable[[], Image.Image]) -> bytes:
         (_saved(lambda: _RGB)[:-30], _REAL, "0..1", "a damaged one"),
         (_saved(lambda: Image.new("RGBA", (4, 5), (1, 2, 3, 4))), _REAL, "0..1", "is transparent in parts"),
         (_saved(lambda: Image.new("I;16", (4, 5))), _REAL, "0..1", "has colours as I;16"),
-        (_saved(lambda: _RGB), _REAL, "", "the numbers of black and white are unknown"),
+        (_saved(lambda: _RGB), _REAL, "", "the values of black and white are unknown"),
         (_saved(lambda: _RGB), _REAL, "0-1", "is not two numbers"),
         (_saved(lambda: _RGB), Tensor("x", (1, 5, 4, 3), "uint8"), "0..1", "has no scale and zero point"),
         (_saved(lambda: _RGB), Tensor("x", (1, 60), "float32"), "0..1", "not the shape of a picture"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images without an ELF file around them: Intel HEX, UF2 and plain binaries."""
+"""Images that are not ELF files: Intel HEX, UF2 and plain binaries."""
 
 import json
 import struct
@@ -42,7 +42,7 @@ class BlockImage(Firmware):
 
     @property
     def entry_registers(self) -> dict[str, int]:
-        """Registers that start it: of a Cortex-M from its vector table, of another core its first address."""
+        """Registers that start the image: from the vector table on a Cortex-M, else the first address."""
         first, data = self.blocks[0]
         if self.board.architecture != "cortex_m":
             return {"pc": first}
@@ -54,10 +54,10 @@ class BlockImage(Firmware):
 
 
 def read_blocks(path: Path, board: Board, address: int | None) -> Blocks | None:
-    """Return the blocks of an image by ascending address, or None of a file that is no such image.
+    """Return the blocks of an image by ascending address, or None if the file has none of these formats.
 
     Args:
-        address: of a plain binary.
+        address: load address of a plain binary.
 
     Raises ConfigError if the file is damaged, for another core, or has no address.
     """
@@ -65,7 +65,7 @@ def read_blocks(path: Path, board: Board, address: int | None) -> Blocks | None:
     plain = path.suffix.lower() == ".bin" and not raw.startswith(b"\x7fELF")
     if address is not None:
         if not plain:
-            raise ConfigError(f"{path}: --address is for a .bin file", "other files have their addresses in them")
+            raise ConfigError(f"{path}: --address is for a .bin file", "other files contain their addresses")
         if not raw:
             raise ConfigError(f"{path}: is empty", "did the build finish?")
         return ((address, raw),)
@@ -76,7 +76,7 @@ def read_blocks(path: Path, board: Board, address: int | None) -> Blocks | None:
     if plain:
         start = board.region(board.layout.code).address
         raise ConfigError(
-            f"{path}: a .bin file does not say its address", f"give it, such as --address {start:#010x}"
+            f"{path}: a .bin file does not contain its address", f"give it, such as --address {start:#010x}"
         )
     return None
 
@@ -116,7 +116,7 @@ def _read_hex(path: Path, raw: bytes) -> Iterator[tuple[int, bytes]]:
             return
         elif kind in (2, 4):  # Segment, or upper half of the address.
             base = int.from_bytes(data, "big") << (4 if kind == 2 else 16)
-    raise ConfigError(f"{path}: ends without the record that ends an Intel HEX file", "copy or build it again")
+    raise ConfigError(f"{path}: ends without an Intel HEX end-of-file record", "copy or build it again")
 
 
 def _read_uf2(path: Path, raw: bytes, board: Board) -> Iterator[tuple[int, bytes]]:
@@ -131,7 +131,7 @@ def _read_uf2(path: Path, raw: bytes, board: Board) -> Iterator[tuple[int, bytes
         if needed and not f"{board.cpu}-".startswith(f"{needed}-"):
             raise ConfigError(
                 f"{path}: is for {name}, with {needed}, and {board.full_name} has {board.cpu}",
-                "build it for this board, or name the board that it is for",
+                "build it for this board, or give --board for the other",
             )
         count += 1
         if not flags & (_NOT_MAIN | _IS_FILE):

@@ -21,7 +21,7 @@ from utvm.firmware import ram
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
 from utvm.firmware.sources import contents, generate, linker_script
-from utvm.toolchain import compiler as toolchain_room
+from utvm.toolchain import compiler as toolchain_compiler
 from utvm.toolchain import object_file
 from utvm.toolchain.compiler import Toolchain
 
@@ -88,7 +88,7 @@ def build(
 
     Args:
         executor: ``host_driven`` by the debug port, ``rpc`` by a client, ``mlperf`` by MLPerf Tiny's runner, or
-            ``standing_alone``: it runs one model on stored inputs and prints the outputs.
+            ``standing_alone``: it runs one model on the inputs ``stored`` and prints the outputs.
         pipe: for RPC; by default the first one of the CPU. A standalone image without a console reports over RTT.
         in_ram: the image is for RAM only; the debugger loads and starts it, and flash is not written.
         able: capabilities of the opened board; by default those in its file.
@@ -130,7 +130,7 @@ def image_sources(
     able: frozenset[str] | None = None,
     module: Upload | None = None,
 ) -> "ImageSources":
-    """Return the sources that :func:`build` compiles; arguments and errors as there, without toolchain errors."""
+    """Return the sources that :func:`build` compiles; with its arguments and errors except toolchain errors."""
     able = board.capabilities if able is None else able
     accelerator = _check_accelerator(board, libraries, module.module if module else NOTHING)
     driver = _driver_of(board) if accelerator else Sources()
@@ -158,9 +158,9 @@ def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", fold
     # Link in the client's folder: uploads must not fill the cache.
     driver = _driver_of(board) if image.accelerator else Sources()
     ours = replace(image, generated=driver.generated, module=NOTHING, memory="")
-    ready = _common_objects(board, toolchain, ours)
+    common = _common_objects(board, toolchain, ours)
     try:
-        _link(board, toolchain, replace(image, files=()), folder, ready)
+        _link(board, toolchain, replace(image, files=()), folder, common)
     except errors.ToolchainError as error:
         raise link_error(image.module, error) from error
     return folder / image.name
@@ -200,14 +200,14 @@ def _check_accelerator(board: Board, libraries: Sequence[compiler.Library], modu
 
 
 def _driver_of(board: Board) -> Sources:
-    has = accelerator_of(board)
-    device = has.registers if board.memory else has.model
+    unit = accelerator_of(board)
+    device = unit.registers if board.memory else unit.model
     if device is None:
         raise errors.ConfigError(
-            f"the accelerator {has.identity} of {board.full_name} cannot be driven: its registers are unknown",
+            f"the accelerator {unit.identity} of {board.full_name} cannot be driven: its registers are unknown",
             "give their address in board.yaml, below accelerator; for instance registers: 0x43C00000",
         )
-    parts = (has.driver, device)
+    parts = (unit.driver, device)
     return Sources(
         tuple(file for part in parts for file in part.files),
         tuple(folder for part in parts for folder in part.include),
@@ -323,7 +323,7 @@ def _key(toolchain: Toolchain, cpu: str, image: ImageSources) -> str:
     headers = sorted(path for folder in image.include for path in folder.glob("*.h"))
     return content_key(
         tree_digest(Path(__file__).parent),
-        Path(toolchain_room.__file__).read_text(),
+        Path(toolchain_compiler.__file__).read_text(),
         Path(object_file.__file__).read_text(),
         toolchain.version,
         *(path.read_text() for path in toolchain.files),
@@ -340,7 +340,9 @@ def _key(toolchain: Toolchain, cpu: str, image: ImageSources) -> str:
     )
 
 
-def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, ready: Sequence[Path] = ()) -> None:
+def _link(
+    board: Board, toolchain: Toolchain, image: ImageSources, work: Path, common: Sequence[Path] = ()
+) -> None:
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
     elf, map_file = work / image.name, work / f"{image.name}.map"
@@ -354,7 +356,7 @@ def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, r
         defines=image.defines,
         path_map=source_folders(board, work),
         flags={work / name: foreign_flags() for name in image.module.sources},
-        beside=[*ready, *(work / name for name in image.module.objects), *_linker_options(board, image)],
+        beside=[*common, *(work / name for name in image.module.objects), *_linker_options(board, image)],
     ) as objects:
         if image.memory and script:
             ram.link(objects, board, elf, script, map_file, image.served)
@@ -368,8 +370,8 @@ def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, r
 def _linker_options(board: Board, image: ImageSources) -> tuple[str, ...]:
     if image.module is NOTHING:
         return ()
-    # A client's objects must not reach linker plugins. LLVM declares other enum and wchar_t sizes than gcc, which
-    # TVM's functions do not use, and an executable stack that the C library's assembler files do not.
+    # A client's objects must not reach linker plugins. LLVM declares other enum and wchar_t sizes than gcc (TVM's
+    # functions use neither) and other stack permissions than the C library's assembler files.
     arm = (
         ("-Wl,--no-enum-size-warning", "-Wl,--no-wchar-size-warning")
         if board.memory and board.architecture.startswith("cortex")
@@ -379,9 +381,7 @@ def _linker_options(board: Board, image: ImageSources) -> tuple[str, ...]:
 
 
 def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
-    """Return the folders of an image's sources with their names in debug information;
-    ``generated`` has its ELF.
-    """
+    """Return an image's source folders and their names in debug information; ``generated`` holds the ELF file."""
     return [(paths.ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
 
 

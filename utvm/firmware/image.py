@@ -39,7 +39,7 @@ def is_thread_local(section: ELFSection) -> bool:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the image; ``load_address`` is that of its stored initial contents, None without any."""
+    """A section of the image; ``load_address`` is where its initial contents are stored, or None."""
 
     name: str
     address: int
@@ -93,7 +93,7 @@ class Firmware:
                             load = address - segment["p_vaddr"] + segment["p_paddr"]
                 writable = bool(flags & SH_FLAGS.SHF_WRITE)
                 result.append(Section(section.name, address, section["sh_size"], load, writable))
-            if not result:  # A file may have been stripped of them.
+            if not result:  # A file may have been stripped of its sections.
                 for segment in segments:
                     load = segment["p_paddr"] if segment["p_filesz"] else None
                     writable = bool(segment["p_flags"] & P_FLAGS.PF_W)
@@ -129,7 +129,7 @@ class Firmware:
 
     @functools.cached_property
     def symbols(self) -> dict[str, int]:
-        """Addresses of functions (without the Thumb bit) and objects; empty of a stripped file."""
+        """Addresses of functions (without the Thumb bit) and objects; empty for a stripped file."""
         with self.elf.open("rb") as file:
             table = ELFFile(file).get_section_by_name(".symtab")
             if table is None:

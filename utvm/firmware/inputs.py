@@ -63,7 +63,7 @@ def as_bytes(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list
 _Array = npt.NDArray[Any]
 _FORMATS = ("PNG", "JPEG")
 _SUFFIXES = (".png", ".jpg", ".jpeg")
-_MODES = ("1", "L", "P", "RGB", "LA", "PA", "RGBA")  # Eight bits a colour, some with transparency.
+_MODES = ("1", "L", "P", "RGB", "LA", "PA", "RGBA")  # Eight bits per channel, some with transparency.
 _CHANNELS = {1: "L", 3: "RGB"}
 _SCALE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
@@ -81,14 +81,14 @@ def are_pictures(path: str) -> bool:
 
 
 def read_pictures(path: str, tensor: Tensor, scale: str) -> _Array:
-    """Read a picture, or all in a folder by name, as samples of an input.
+    """Read a picture, or a folder's pictures by name, as samples of an input; ``scale`` is BLACK..WHITE or empty.
 
     Returns the samples stacked in the first dimension: floats for a quantised input, otherwise its own type.
     """
-    ends = _ends(tensor, scale)
+    limits = _black_and_white(tensor, scale)
     pixels = read_pixels(path, tensor)
-    if ends:
-        black, white = ends
+    if limits:
+        black, white = limits
         reals = black + pixels.astype(np.float64) * ((white - black) / 255)
         return reals if tensor.scaling else reals.astype(tensor.dtype)
     dtype = np.dtype(tensor.dtype)
@@ -134,14 +134,14 @@ def _layout(tensor: Tensor) -> tuple[int, int, int, bool]:
     )
 
 
-def _ends(tensor: Tensor, scale: str) -> tuple[float, float] | None:
+def _black_and_white(tensor: Tensor, scale: str) -> tuple[float, float] | None:
     """Return the values of black and white; None if they are the lowest and highest integer."""
     dtype = np.dtype(tensor.dtype)
     if not scale:
         if dtype.kind in "iu" and dtype.itemsize == 1:
             return None
         raise ConfigError(
-            f"input {printable(tensor.name)} is {tensor.dtype}, and the numbers of black and white are unknown",
+            f"input {printable(tensor.name)} is {tensor.dtype}, and the values of black and white are unknown",
             "give the range of its training with --set scale=0..1, -1..1, 0..255; 1..0 for a negative",
         )
     if dtype.kind != "f" and tensor.scaling is None:

@@ -21,14 +21,14 @@ from utvm.toolchain.object_file import ObjectCore, core_of, defined_names, undef
 _MOST_FILES = 256
 _MOST_BYTES = 1 << 26
 _GZIP = b"\x1f\x8b"
-# Prefix of TVM's function NAME of a module (c_api.h of tvm-ffi); three underscores are something else.
-_COMPILED = "__tvm_ffi_"
-_FUNCTION = re.compile(rf"\b{_COMPILED}([A-Za-z]\w*)\s*\(")
+# Prefix of TVM's function NAME of a module (c_api.h of tvm-ffi); other uses have a third underscore.
+_FUNCTION_PREFIX = "__tvm_ffi_"
+_FUNCTION = re.compile(rf"\b{_FUNCTION_PREFIX}([A-Za-z]\w*)\s*\(")
 # Variables of TVM's LLVM code for functions of its runtime, and those that utvm/runtime/rpc/modules.c sets.
 _RUNTIME = "__TVM"
-_HAS = {"__TVMBackendParallelLaunch", "__TVMBackendParallelBarrier", "__TVMFFIErrorSetRaisedFromCStr"}
+_PROVIDED = {"__TVMBackendParallelLaunch", "__TVMBackendParallelBarrier", "__TVMFFIErrorSetRaisedFromCStr"}
 _UNDEFINED = re.compile(r"undefined reference to [`']([^']+)'")
-_TWICE = re.compile(r"multiple definition of [`']([^']+)'")
+_DUPLICATE = re.compile(r"multiple definition of [`']([^']+)'")
 _COMPLAINT = re.compile(r"(?:[Ee]rror|warning|\bld): (?!ld returned)(?!.*in function `)(.+)")
 _FORMS = "upload an object for this core, export_library's NAME.tar, or an archive of model.package"
 
@@ -121,7 +121,7 @@ def _read_objects(name: str, files: Mapping[str, bytes], program: Path) -> Modul
         raise errors.ConfigError(f"{name} is not a module: it has neither an object nor C", _FORMS)
     if not functions:
         raise errors.ConfigError(
-            f"{name} has no function that can be called: none is named {_COMPILED}NAME",
+            f"{name} has no function that can be called: none is named {_FUNCTION_PREFIX}NAME",
             "give the functions a global_symbol before tvm.compile",
         )
     return Module(name, tuple(functions), objects, sources, undefined=frozenset(undefined))
@@ -138,10 +138,10 @@ def _read_names(label: str, data: bytes, board: ObjectCore) -> tuple[list[str], 
         raise errors.ConfigError(f"{label} is already linked, not an object", _FORMS)
     if misfit:
         raise errors.ConfigError(f"{label} is for another core: {misfit}", "compile it for this board")
-    if missing := sorted(name[2:] for name in names if name.startswith(_RUNTIME) and name not in _HAS):
+    if missing := sorted(name[2:] for name in names if name.startswith(_RUNTIME) and name not in _PROVIDED):
         raise _missing_symbols(label, missing)
     functions = (name for name, kind in names.items() if kind == "STT_FUNC")
-    compiled = (re.fullmatch(f"{_COMPILED}([A-Za-z][A-Za-z0-9_]*)", name) for name in functions)
+    compiled = (re.fullmatch(f"{_FUNCTION_PREFIX}([A-Za-z][A-Za-z0-9_]*)", name) for name in functions)
     return [match[1] for match in compiled if match], undefined
 
 
@@ -154,9 +154,9 @@ def _missing_symbols(label: str, names: Sequence[str]) -> errors.ConfigError:
 def link_error(module: Module, error: errors.ToolchainError) -> errors.ConfigError:
     if missing := list(dict.fromkeys(_UNDEFINED.findall(error.message))):
         return _missing_symbols(module.name, missing)
-    if twice := list(dict.fromkeys(_TWICE.findall(error.message))):
+    if duplicates := list(dict.fromkeys(_DUPLICATE.findall(error.message))):
         return errors.ConfigError(
-            f"{module.name} defines symbols of the firmware again: {', '.join(twice[:8])}", "rename them"
+            f"{module.name} defines symbols of the firmware again: {', '.join(duplicates[:8])}", "rename them"
         )
     complaint = _COMPLAINT.search(error.message)
     message = complaint[1] if complaint else error.message.splitlines()[-1]

@@ -33,9 +33,9 @@ class SectionSize:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive sections; ``executable`` if they contain code;
-    ``stretch`` names the only allowed one, if any.
-    """
+    """Consecutive sections; ``executable`` if they contain code.
+
+    ``stretch`` names the only stretch that they may be in, if any."""
 
     sections: tuple[SectionSize, ...]
     executable: bool = False
@@ -79,9 +79,9 @@ class Stretch:
 
 
 class NoRoom(Exception):
-    """A chunk does not fit. ``room`` bytes are left in ``stretch``, the best one;
-    None if no memory is executable.
-    """
+    """A chunk does not fit: ``room`` bytes are left in ``stretch``, the widest that it may be in.
+
+    ``stretch`` is None if no memory is executable."""
 
     def __init__(self, chunk: Chunk, stretch: Stretch | None, need: int, room: int) -> None:
         super().__init__(f"{chunk.name} needs {need} bytes, {room} are left")
@@ -94,16 +94,16 @@ class NoRoom(Exception):
 def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collection[Chunk]) -> dict[str, int]:
     """Return the address of every section, independent of the order of chunks.
 
-    Chunks bound to a stretch are placed first, then code, then by size, each where the least space remains: small
-    chunks fill the gaps.
+    ``first`` (the name of a stretch, and a chunk) is placed first, then chunks bound to a stretch, then code, then
+    the others by size, each where the least space remains: small chunks fill the gaps.
     """
     ends = {stretch.name: stretch.start for stretch in stretches}
     addresses: dict[str, int] = {}
 
-    def put(chunk: Chunk, able: Sequence[Stretch]) -> None:
-        fitting = [stretch for stretch in able if chunk.end(ends[stretch.name]) <= stretch.end]
+    def put(chunk: Chunk, allowed: Sequence[Stretch]) -> None:
+        fitting = [stretch for stretch in allowed if chunk.end(ends[stretch.name]) <= stretch.end]
         if not fitting:
-            raise _no_room(chunk, able, ends)
+            raise _no_room(chunk, allowed, ends)
         target = min(fitting, key=lambda stretch: (stretch.end - chunk.end(ends[stretch.name]), stretch.address))
         for section in chunk.sections:
             addresses[section.name] = _align(ends[target.name], section.alignment)
@@ -118,11 +118,11 @@ def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collect
     return addresses
 
 
-def _no_room(chunk: Chunk, able: Sequence[Stretch], ends: Mapping[str, int]) -> NoRoom:
-    if not able:
+def _no_room(chunk: Chunk, allowed: Sequence[Stretch], ends: Mapping[str, int]) -> NoRoom:
+    if not allowed:
         return NoRoom(chunk, None, chunk.size, 0)
-    starts = {stretch: chunk.start(ends[stretch.name]) for stretch in able}
-    widest = max(able, key=lambda stretch: stretch.end - starts[stretch])
+    starts = {stretch: chunk.start(ends[stretch.name]) for stretch in allowed}
+    widest = max(allowed, key=lambda stretch: stretch.end - starts[stretch])
     return NoRoom(chunk, widest, chunk.end(starts[widest]) - starts[widest], max(0, widest.end - starts[widest]))
 
 
@@ -132,10 +132,10 @@ def _align(address: int, alignment: int) -> int:
 
 # Constants of this size are placed separately.
 _LARGE = 1024
-# Branches and entries of the unwind table have a limited range.
+# Together, since branches and entries of the unwind table have a limited range.
 _TOGETHER = (".vectors", ".text", ".ARM.exidx")
 _STACK = ".stack"
-# The DMA of a console does not reach every memory of a chip.
+# Kept in one region: the DMA of a console does not reach every memory of a chip.
 _DATA = (".data", ".bss", ".arena", ".fault_stack")
 # Sections far apart may be larger, because addresses need longer instructions. Linking is repeated until no
 # section grows, usually once.
@@ -143,7 +143,7 @@ _MOST_LINKS = 5
 
 
 def stretches_of(board: Board) -> tuple[Stretch, ...]:
-    """Return the board's RAM; contiguous regions that continue each other are joined."""
+    """Return the board's RAM; a region that continues the one before is joined to it."""
     stretches: list[Stretch] = []
     for region in sorted(board.memory, key=lambda region: region.address):
         if region.kind != "ram":

@@ -39,10 +39,10 @@ _WORD = re.compile(r"\.word\s+0x([0-9a-f]+)")
 _HALF = re.compile(r"(mov[wt])\s+\w+, #(\d+)")
 _PUSHED = re.compile(r"(?:push|vpush|stmdb|stmfd|vstmdb)\S*\s+(?:sp!, )?\{(.+)\}")
 _STORED = re.compile(r"str\S*\s.*\[sp, #-(\d+)\]!")
-_TAKEN = re.compile(r"(?:subw?\S*\s+sp, (?:sp, )?#(\d+)|addi\s+sp,sp,-(\d+))")
+_RESERVED = re.compile(r"(?:subw?\S*\s+sp, (?:sp, )?#(\d+)|addi\s+sp,sp,-(\d+))")
 _POPPED = re.compile(r"(?:pop|vpop|ldmia|ldmfd|vldmia)\S*\s+(?:sp!, )?\{(.+)\}")
 _LOADED = re.compile(r"ldr\S*\s.*\[sp\], #(\d+)")
-_GIVEN = re.compile(r"(?:addw?\S*\s+sp, (?:sp, )?#(\d+)|addi\s+sp,sp,(\d+))")
+_RELEASED = re.compile(r"(?:addw?\S*\s+sp, (?:sp, )?#(\d+)|addi\s+sp,sp,(\d+))")
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class UnknownNeedError(ToolchainError):
 
 
 def measure_stack(image: Firmware, function: str, library: str = "") -> StackNeed:
-    """Return the maximum stack use of a function, without interrupts; it may call ``library``'s operators by a
-    table.
-    """
+    """Return the maximum stack use of a function, without interrupts.
+
+    A library's function may call its operators by a table; ``library`` is its name."""
     command: list[str | Path] = [image.board.compiler.tool("objdump"), "-d", "--no-show-raw-insn", image.elf]
     functions = _functions(run_tool(command, error=ToolchainError), image.elf)
-    start = next((at for at, known in functions.items() if known.name == function), None)
+    start = next((at for at, other in functions.items() if other.name == function), None)
     if start is None:
         raise ToolchainError(f"no function {function} is in the image", "nm lists the functions of an ELF file")
     return _Reader(functions, library).measure(start)
@@ -131,12 +131,12 @@ def _pointer_test(lines: Iterable[str], words: set[int]) -> Callable[[int], bool
         elif not _BRANCH.fullmatch(line.split()[0]):
             words.update(int(match[1], 16) for match in _TARGET.finditer(line))
 
-    def test(address: int) -> bool:
+    def is_pointed_at(address: int) -> bool:
         low, high = {address & 0xFFFF, address & 0xFFFF | 1}, address >> 16
         composed = not low.isdisjoint(halves["movw"]) and high in halves["movt"]
         return composed or not words.isdisjoint((address, address | 1))
 
-    return test
+    return is_pointed_at
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,11 @@ class _Reader:
         return callees
 
     def _pointer_callees(self, start: int, function: _Function) -> set[int]:
-        """Return the functions that may be called through a pointer: those of its own file, else of its
-        library.
-        """
+        """Return the functions that may be called through a pointer: of its own file, else of its library."""
         for file in filter(None, (function.file, self.library)):
-            some = {at for at, f in self.functions.items() if f.pointed_at and f.file.startswith(file)}
-            if some - {start}:
-                return some - {start}
+            candidates = {at for at, f in self.functions.items() if f.pointed_at and f.file.startswith(file)}
+            if candidates - {start}:
+                return candidates - {start}
         raise UnknownNeedError(f"{function.name} calls through a pointer from elsewhere")
 
 
@@ -239,7 +237,7 @@ def _words(elf: ELFFile) -> set[int]:
 
 
 def _decrease(line: str) -> int:
-    for sign, forms in ((1, (_PUSHED, _STORED, _TAKEN)), (-1, (_POPPED, _LOADED, _GIVEN))):
+    for sign, forms in ((1, (_PUSHED, _STORED, _RESERVED)), (-1, (_POPPED, _LOADED, _RELEASED))):
         for form in forms:
             if match := form.match(line):
                 operand = next(filter(None, match.groups()))
