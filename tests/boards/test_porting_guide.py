@@ -155,6 +155,6 @@ def test_a_board_without_a_port_runs_what_it_says(tmp_path: Path) -> None:
         "test_reset_run_starts_the_firmware",
         "test_a_loop_takes_as_many_as_a_debugger_steps_through",
     ]
-    for said in ("the console did not say b'is up\\r\\n' within 10 s", "assert 0 == (1000 * 4)"):
+    for said in ("the console did not print b'is up\\r\\n' within 10 s", "assert 0 == (1000 * 4)"):
         assert said in _GUIDE
         assert said in debug.stdout

@@ -108,14 +108,14 @@ def test_virtual_board_with_a_physical_serial_is_refused(board: Board, plug: Plu
     """OpenOCD finds a probe by its numbers and its serial number: it might drive the virtual one."""
     plug(NUCLEO, dataclasses.replace(VIRTUAL, serial_number=NUCLEO.serial_number))
     for kind in ("auto", "physical"):
-        with pytest.raises(ConfigError, match=r"at USB 1-2\.1 and 2-1 have one serial number"):
+        with pytest.raises(ConfigError, match=r"at USB 1-2\.1 and 2-1 have the same serial number"):
             find_probe(board, kind, serial)  # type: ignore[arg-type]
 
 
 def test_of_two_with_one_serial_number_one_is_named_by_usb_path(board: Board, plug: Plug) -> None:
     twin = dataclasses.replace(ANOTHER, serial_number=NUCLEO.serial_number)
     plug(NUCLEO, twin)
-    with pytest.raises(ConfigError, match="have one serial number") as caught:
+    with pytest.raises(ConfigError, match="have the same serial number") as caught:
         find_probe(board, "physical", NUCLEO.serial_number)
     assert "--serial 1-2.1" in caught.value.hint
     for probe in (NUCLEO, twin):

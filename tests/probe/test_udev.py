@@ -176,7 +176,7 @@ def test_a_file_of_somebody_else_s_is_left_alone(machine: Machine, other: str) -
 
 def test_a_container_is_told_where_rules_belong(machine: Machine) -> None:
     machine.control.unlink()
-    with pytest.raises(ProvisionError, match="no udev runs here") as caught:
+    with pytest.raises(ProvisionError, match="udev does not run here") as caught:
         machine.install(rules_for_boards())
     assert "--output" in caught.value.hint
     assert list(machine.rules.iterdir()) == []

@@ -202,7 +202,7 @@ def test_a_console_can_be_read_as_text_and_as_bytes(line: tuple[Console, int]) -
     time.sleep(0.05)
     console.clear()
     assert console.read(0.0) == b""
-    with pytest.raises(BoardError, match="did not say b'x' within"):
+    with pytest.raises(BoardError, match="did not print b'x' within"):
         console.read_until(b"x", 0.1)
 
 

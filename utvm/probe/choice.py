@@ -24,7 +24,7 @@ _BY_PATH = ("st-link", "ftdi", "jlink")
 
 
 def with_st_links(matches: tuple[ProbeMatch, ...]) -> tuple[ProbeMatch, ...]:
-    """Return a board's probes, and in place of an ST-Link any other."""
+    """Return a board's probes; any ST-Link may take the place of another."""
     link = next((match for match in matches if match.kind == "st-link"), None)
     if link is None:
         return matches
@@ -52,7 +52,7 @@ def match_of(board: boards.Board, probe: Probe) -> ProbeMatch | None:
 
 
 def probes_for(board: boards.Board | None, serial: str) -> tuple[Probe, ...]:
-    """Return the usable probes of a board, or of all boards if None, with a serial number or USB path if given."""
+    """Return the usable probes of a board, or of all if None, that match a serial number or USB path, if given."""
     if board is not None and not board.physical:
         raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
     known = (board,) if board else boards.probe_boards()
@@ -91,7 +91,7 @@ def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -
         candidates = [probe for probe in known if not probe.virtual]
     if not candidates:
         if request == "physical" or serial:
-            raise _not_there(board, serial, detection.problem, known)
+            raise _not_plugged_in(board, serial, detection.problem, known)
         return None
     if len(candidates) > 1 and not serial:
         serials = ", ".join(probe.serial_number or f"(unreadable, at {probe.usb_path})" for probe in candidates)
@@ -114,12 +114,12 @@ def hold_probe(board: boards.Board, probe: Probe, wait: float, say: Callable[[st
     name = f"{probe.kind} {probe.serial_number}{f' at USB {probe.usb_path}' if probe.by_path else ''}"
     with hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}, {holder}")):
         # It may have been replugged during the wait.
-        now = find_probe(board, "virtual" if probe.virtual else "physical", probe.selector)
-        assert now
-        yield now
+        current = find_probe(board, "virtual" if probe.virtual else "physical", probe.selector)
+        assert current
+        yield current
 
 
-def _not_there(board: boards.Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
+def _not_plugged_in(board: boards.Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
     reason = problem or "none is plugged in"
     if serial and known:
         reason = f"plugged in: {', '.join(probe.full_name for probe in known)}"
@@ -141,7 +141,7 @@ def _check_usable(probe: Probe, request: selection.BoardKind, alike: list[Probe]
         raise ProbeError(f"the probe {probe.serial_number} at USB {probe.usb_path} cannot be used", probe.problem)
     if alike:
         raise ConfigError(
-            f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, "
+            f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have the same serial number, "
             f"{probe.serial_number}",
             f"name one by its USB path, such as --serial {probe.usb_path}"
             if probe.kind in _BY_PATH

@@ -74,9 +74,9 @@ class Console(Closing):
             raise TransportError(f"the console {self.url} is closed")
         try:
             # pyserial's own timeout waits for the full count; return the first bytes at once.
-            ready = select.poll()
-            ready.register(self._line.fileno(), select.POLLIN)
-            if not ready.poll(max(0.0, timeout) * 1000):
+            poller = select.poll()
+            poller.register(self._line.fileno(), select.POLLIN)
+            if not poller.poll(max(0.0, timeout) * 1000):
                 return b""
             data = bytes(self._line.read(4096))
             self.tail = (self.tail + data)[-_TAIL:]
@@ -90,7 +90,7 @@ class Console(Closing):
         while text not in self.received:
             if time.monotonic() > deadline:
                 raise BoardError(
-                    f"the console did not say {text!r} within {timeout:g} s; it said {self.received[-200:]!r}"
+                    f"the console did not print {text!r} within {timeout:g} s; it printed {self.received[-200:]!r}"
                 )
             self.received += self._receive(_QUIET)
         end = self.received.index(text) + len(text)

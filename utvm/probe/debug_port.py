@@ -18,8 +18,8 @@ _LOGIC_TIMEOUT = 300.0  # Seconds: 4 MB through a slow probe.
 class DebugPort(ABC):
     """A debug port; every method raises ProbeError if its server fails.
 
-    If ``live``, memory can be accessed while the core runs. ``attended`` is the function that a
-    :class:`utvm.probe.relay.NeighbourRelay` in between handles, if any.
+    If ``live``, memory can be accessed while the core runs. ``attended`` names the function whose stops a
+    :class:`utvm.probe.relay.NeighbourRelay` handles, if one is in between.
     """
 
     def __init__(self, gdb: GdbClient, *, live: bool, attended: str = "") -> None:
@@ -109,7 +109,7 @@ class PyOcdPort(DebugPort):
     """pyOCD, which runs the chip's own flash algorithms."""
 
     def program_logic(self, file: Path, commands: str) -> None:
-        raise ProbeError("pyOCD programs no programmable logic", "use OpenOCD: leave out driver=pyocd")
+        raise ProbeError("pyOCD cannot program programmable logic", "use OpenOCD: leave out driver=pyocd")
 
     def reset(self, *, halt: bool) -> None:
         self._reset_by(("reconnect", "reset halt"), halt)

@@ -21,7 +21,7 @@ def from_hex(text: bytes) -> bytes:
     try:
         return bytes.fromhex(text.decode("ascii"))
     except ValueError as error:
-        raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal was due") from error
+        raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal digits were expected") from error
 
 
 def packet_size(feature: str) -> int:
@@ -217,7 +217,7 @@ class GdbLink:
         except BrokenPipeError as error:
             raise ProbeError("the GDB server closed the connection", self._advice) from error
         except OSError as error:
-            raise ProbeError(f"the GDB server takes no more: {error}", self._advice) from error
+            raise ProbeError(f"the GDB server accepts no more data: {error}", self._advice) from error
 
     def _receive_some(self, timeout: float) -> None:
         try:

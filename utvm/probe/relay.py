@@ -18,7 +18,7 @@ from utvm.virtual.wiring import ExternalModel
 
 _LOG = logging.getLogger("utvm.probe.relay")
 _BREAK = 0x03
-_PART = 0.01  # Seconds to wait for the rest of a packet before polling the other ends.
+_PACKET_TIMEOUT = 0.01  # Seconds to wait for the rest of a packet before polling the other connections.
 _PATIENCE = 10.0  # Most seconds for the server to accept a packet.
 _HALT_TIMEOUT = 2.0  # Seconds.
 _STOPS = (b"T", b"S", b"W", b"X")
@@ -79,8 +79,8 @@ class _Relay:
         self._from_client.clear()
         with client:
             while True:
-                ends = (client.fileno(), self._link.fileno(), self._theirs.fileno())
-                ready, _, _ = select.select(ends, (), ())
+                sources = (client.fileno(), self._link.fileno(), self._theirs.fileno())
+                ready, _, _ = select.select(sources, (), ())
                 if self._theirs.fileno() in ready:
                     return
                 if client.fileno() in ready:
@@ -91,7 +91,7 @@ class _Relay:
                     while (packet := self._next_packet()) is not None:
                         self._ask(packet)
                 if self._link.fileno() in ready:
-                    answer = self._link.receive(_PART)
+                    answer = self._link.receive(_PACKET_TIMEOUT)
                     while answer is not None:
                         self._answer(answer)
                         answer = self._link.receive(0.0)
@@ -150,10 +150,10 @@ class DoorRelay(_Relay):
 
 
 class NeighbourRelay(_Relay):
-    """Forwards all packets between ``server``, ready for use, and client, but handles stops in one function.
+    """Forwards all packets between ``server``, which must be connected, and the client, but handles stops in the
+    function of the device's driver.
 
-    There, the device model reads and writes memory, and the core resumes. The client sees a board with that
-    device.
+    There, the device model reads and writes memory, and the core resumes. The client sees a board with the device.
     """
 
     def __init__(self, server: gdb.GdbClient, client: socket.socket, neighbour: ExternalModel) -> None:
@@ -162,7 +162,7 @@ class NeighbourRelay(_Relay):
         self._connection = client
         self._neighbour = neighbour
         self._place: int | None = None
-        self._requested = False  # The client requested a stop.
+        self._requested = False  # True after the client has requested a stop.
 
     def _serve(self) -> None:
         self._pass_on(self._connection)

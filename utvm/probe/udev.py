@@ -17,7 +17,7 @@ from utvm.errors import ConfigError, ProvisionError
 
 # After OpenOCD's own rules, 60-openocd.rules; before 73-seat-late.rules, which applies uaccess.
 NAME = "60-utvm.rules"
-"""File name."""
+"""File name of the rules."""
 FOLDER = Path("/etc/udev/rules.d")
 """udev's folder for the administrator's rules."""
 GROUP = "plugdev"
@@ -57,14 +57,14 @@ def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
     """Install the rules on this machine, with sudo if not root, and make udev apply them."""
     if not control.exists():
         raise ProvisionError(
-            f"no udev runs here ({control} is missing)",
+            f"udev does not run here ({control} is missing)",
             "udev rules belong on the machine that probes are plugged into, not in a container on it: run this "
             "command there, or write the file for it with --output FOLDER",
         )
     path = folder / NAME
     # A link to /dev/null is how an administrator disables rules.
     if path.exists() and not installed_rules(folder):
-        raise ConfigError(f"{path}: is not a file of ours, and is left alone", "move it away, then start again")
+        raise ConfigError(f"{path}: was not written by utvm, and is kept", "move it away, then start again")
     with tempfile.TemporaryDirectory(prefix="utvm-udev-") as temporary:
         source = Path(temporary) / NAME
         source.write_text(text, encoding="utf-8")

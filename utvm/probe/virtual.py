@@ -84,8 +84,8 @@ def _spec_of(board: boards.Board) -> MachineSpec:
 
 
 def _with_accelerator(board: boards.Board, peripherals: tuple[Peripheral, ...]) -> tuple[Peripheral, ...]:
-    beside = on_bus(board)
-    return peripherals if beside is None else (*peripherals, beside)
+    accelerator = on_bus(board)
+    return peripherals if accelerator is None else (*peripherals, accelerator)
 
 
 def read_unmodelled(log_directory: Path) -> dict[str, str]:

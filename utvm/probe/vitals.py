@@ -90,9 +90,9 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Readiness:
-    """A probe that OpenOCD can use: ``was_reset`` if it did not reply and was reset, which may change its
-    address.
-    """
+    """A probe that OpenOCD can use; ``was_reset`` is True if it did not reply and was reset on USB.
+
+    A reset may change its address."""
 
     probe: Probe
     vitals: Vitals
@@ -100,7 +100,7 @@ class Readiness:
 
 
 def examine(probe: Probe) -> Vitals:
-    """Query a probe. Errors are reported in ``left_out``."""
+    """Query a probe. The message of an error is in ``left_out``."""
     try:
         return _query(probe)
     except (SilentProbe, UnreachableProbe) as error:

@@ -44,7 +44,7 @@ class PyOcdClient(gdb.GdbClient):
         return super().hand_over()
 
     def monitor(self, command: str, timeout: float = 60.0) -> str:
-        """Run a pyOCD command and return its output; raises ProbeError if that reports an error."""
+        """Run a pyOCD command and return its output; raises ProbeError if the output reports an error."""
         output = super().monitor(command, timeout)
         if complaint := _COMPLAINT.search(output):
             raise ProbeError(f"monitor command '{command}' failed: {complaint[0].strip()}", _ADVICE)
@@ -66,36 +66,36 @@ class PyOcdClient(gdb.GdbClient):
 
     def _with_watchpoint(self, stop: packets.Stop) -> packets.Stop:
         """Add the watchpoint that was hit, if any; reading a comparator clears its flag."""
-        if not self._word(_DFSR) & _DWTTRAP:
+        if not self._read_word(_DFSR) & _DWTTRAP:
             return stop
-        for number in range(self._word(_DWT_CTRL) >> 28):
+        for number in range(self._read_word(_DWT_CTRL) >> 28):
             place = _COMPARATORS + number * _STRIDE
-            address = self._word(place)
-            if address in self._watched and self._word(place + _FUNCTION) & _MATCHED:
+            address = self._read_word(place)
+            if address in self._watched and self._read_word(place + _FUNCTION) & _MATCHED:
                 return replace(stop, watchpoint=self._watched[address], address=address)
         return stop
 
     def read_registers(self) -> dict[str, int]:
         """Return all registers of the target description that the core has, by name."""
-        return {register.name: value for register, value in self._all() if value is not None}
+        return {register.name: value for register, value in self._all_registers() if value is not None}
 
     def _read(self, register: target_xml.Register) -> int:
         # The server cannot read a single register.
-        value = next(value for candidate, value in self._all() if candidate == register)
+        value = next(value for candidate, value in self._all_registers() if candidate == register)
         if value is None:
             raise BoardError(f"register {register.name} cannot be read", "the core has none of that name")
         return value
 
-    def _all(self) -> Iterator[tuple[target_xml.Register, int | None]]:
+    def _all_registers(self) -> Iterator[tuple[target_xml.Register, int | None]]:
         """Yield all registers in numeric order, with None for unreadable ones."""
         digits = self._demand(b"g", "the registers cannot be read")
-        at = 0
-        for register in sorted(self._registers, key=lambda one: one.number):
-            part = digits[at : at + 2 * register.size]
-            at += len(part)
+        offset = 0
+        for register in sorted(self._registers, key=lambda item: item.number):
+            part = digits[offset : offset + 2 * register.size]
+            offset += len(part)
             yield register, None if b"x" in part else int.from_bytes(packets.from_hex(part), "little")
 
-    def _word(self, address: int) -> int:
+    def _read_word(self, address: int) -> int:
         return int.from_bytes(self.read_memory(address, 4), "little")
 
     def _send(self, payload: bytes) -> None:

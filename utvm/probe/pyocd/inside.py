@@ -24,7 +24,7 @@ def _serve_on(connection: socket.socket) -> None:
     from pyocd.gdbserver import gdbserver
     from pyocd.utility.sockets import ConnectedSocket
 
-    class Connected:
+    class OneConnection:
         def __init__(self, _port: int, packet_size: int) -> None:
             self.port = 0
             self._waiting = [ConnectedSocket(connection, packet_size)]
@@ -41,7 +41,7 @@ def _serve_on(connection: socket.socket) -> None:
         def close(self) -> None:
             """Do nothing: the client closes the connection."""
 
-    gdbserver.ListenerSocket = Connected
+    gdbserver.ListenerSocket = OneConnection
 
 
 def _add_commands() -> None:
@@ -49,7 +49,7 @@ def _add_commands() -> None:
     from pyocd.core.exceptions import TransferError
     from pyocd.coresight.dap import CDBGPWRUPACK, DP_CTRL_STAT
 
-    class ReadMemory(CommandBase):  # type: ignore[misc]  # nor is pyOCD
+    class ReadMemory(CommandBase):  # type: ignore[misc]  # untyped
         INFO = _command("read_memory", "ADDRESS WIDTH COUNT", "Read COUNT values of WIDTH bits.")
 
         def parse(self, args: list[str]) -> None:
@@ -62,7 +62,7 @@ def _add_commands() -> None:
             self.context.write(" ".join(hex(port.read_memory(place, self.width)) for place in places))
 
     class WriteMemory(CommandBase):  # type: ignore[misc]
-        INFO = _command("write_memory", "ADDRESS WIDTH {VALUE...}", "Write each with an access of that many bits.")
+        INFO = _command("write_memory", "ADDRESS WIDTH {VALUE...}", "Write each VALUE by an access of WIDTH bits.")
 
         def parse(self, args: list[str]) -> None:
             self.address, self.width, *self.values = (int(word, 0) for word in args if word not in "{}")
@@ -73,7 +73,7 @@ def _add_commands() -> None:
             self.context.target.flush()
 
     class Reconnect(CommandBase):  # type: ignore[misc]
-        INFO = _command("reconnect", "", "Connect anew where the chip's debug side has lost its power.")
+        INFO = _command("reconnect", "", "Reconnect if the chip's debug domain has lost power.")
 
         def execute(self) -> None:
             port, core = self.context.target.dp, self.context.selected_core
@@ -88,8 +88,8 @@ def _add_commands() -> None:
                 core.fpb.disable()
 
 
-def _command(name: str, usage: str, says: str) -> dict[str, Any]:
-    return {"names": [name], "group": "standard", "category": "utvm", "nargs": "*", "usage": usage, "help": says}
+def _command(name: str, usage: str, about: str) -> dict[str, Any]:
+    return {"names": [name], "group": "standard", "category": "utvm", "nargs": "*", "usage": usage, "help": about}
 
 
 def main() -> None:

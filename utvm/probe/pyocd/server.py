@@ -87,12 +87,12 @@ _HINTS: tuple[tuple[str, str], ...] = (
     (r"LIBUSB_ERROR_BUSY|Resource busy|Unable to claim interface", "another program uses the probe: an IDE?"),
     (
         r"[Tt]arget type \S+ (is )?not recognized|unknown target|not a valid target",
-        "pyOCD does not know physical.pyocd.target: see pyocd list --targets; of a pack, name that as "
-        "physical.pyocd.pack, or: pyocd pack install TARGET",
+        "pyOCD does not know physical.pyocd.target: see pyocd list --targets; for a target "
+        "in a pack, set physical.pyocd.pack, or run pyocd pack install TARGET",
     ),
     (
         r"No available debug probes|No probe selected|not found",
-        "no probe is plugged in that pyOCD can drive: pyocd list shows those; a J-Link takes SEGGER's software",
+        "no probe is plugged in that pyOCD can drive: pyocd list shows those; a J-Link needs SEGGER's software",
     ),
     (
         r"No ACK|Unable to connect|Memory transfer fault|cannot communicate|no cores were discovered|not powered",
@@ -166,5 +166,5 @@ def version() -> str:
 def _require_pyocd() -> pyocd.Installed:
     path = pyocd.find()
     if path is None:
-        raise errors.ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)
+        raise errors.ToolchainError("pyOCD, which must drive the board, is not installed", pyocd.INSTALL)
     return path

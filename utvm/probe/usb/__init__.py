@@ -37,7 +37,7 @@ class Probe:
         address: device number on the bus; a new one after every replug.
         virtual: True if its manufacturer string is that of the virtual boards.
         problem: why it cannot be used, with a remedy; empty if it can.
-        by_path: True if it is selected by its USB path, since another probe has its serial number.
+        by_path: True if it is selected by its USB path, since another probe has the same serial number.
     """
 
     kind: str
@@ -110,12 +110,12 @@ def _with_readable_serial(probe: Probe) -> Probe:
     Firmware of an ST-Link/V2 before V2J21S4 has the twelve bytes of the number as characters, in place of their
     hexadecimal digits (``stlink_usb_get_alternate_serial``).
     """
-    old = (
+    may_be_binary = (
         probe.kind == "st-link"
         and len(probe.serial_number) == sysfs.OLD_SERIAL_LENGTH
         and max(probe.serial_number) <= "\xff"
     )
-    if not old or (probe.serial_number.isascii() and probe.serial_number.isprintable()):
+    if not may_be_binary or (probe.serial_number.isascii() and probe.serial_number.isprintable()):
         return probe
     return replace(probe, serial_number=probe.serial_number.encode("latin-1").hex().upper())
 
@@ -128,7 +128,7 @@ def serial_ports(serial: str, interface: int | None = None, usb_path: str = "") 
     """Serial devices of a probe; with ``interface``, the one on that USB interface.
 
     Args:
-        usb_path: of the probe, if another has its serial number.
+        usb_path: USB path of the probe, if another probe has the same serial number.
     """
     # A location ends with configuration and interface: 1-2.1:1.0
     ending = "" if interface is None else f".{interface}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """USB devices through libusb and pyusb, on any system that libusb supports.
 
-The libusb is from the package libusb-package: it needs no installation, and on Linux it reads /dev/bus/usb.
+libusb comes with the package libusb-package: it needs no installation, and on Linux it reads /dev/bus/usb.
 Debian's libusb queries udev and finds no devices without udev and /sys. A device is opened to read its strings.
 """
 
