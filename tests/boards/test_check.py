@@ -38,7 +38,7 @@ def test_a_wrong_number_ends_it_where_it_matters(tmp_path: Path) -> None:
     said = re.sub(r"\s+", " ", done.stdout)
     assert "not looked up yet: line " in said
     assert (
-        "probe: not right: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE says 0x449"
+        "probe: not right: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE reads 0x449"
         in said
     )
     assert "look at: `openocd.cfg` or `pyocd`, the mask or value of `identity`" in said

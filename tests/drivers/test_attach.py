@@ -64,7 +64,7 @@ def test_wrong_chip_is_refused_before_flashing(board: Board, tmp_path: Path) -> 
         board, tmp_path, lambda content: content["physical"]["identity"].update(value=0x451)
     )  # STM32F76x
     with (
-        pytest.raises(BoardError, match=r"is not stm32f746: DBGMCU_IDCODE says 0x449, not 0x451"),
+        pytest.raises(BoardError, match=r"is not stm32f746: DBGMCU_IDCODE reads 0x449, not 0x451"),
         attach(other, "virtual", log_directory=tmp_path),
     ):
         pass
@@ -217,7 +217,7 @@ def test_any_driver_names_the_peripherals_that_the_virtual_board_has_no_model_of
     with reachable.open(tmp_path, said.append):
         pass
     assert said == [
-        "the firmware uses peripherals that the virtual board has no model of: "
+        "the firmware uses peripherals that the virtual board does not model: "
         "DAC at 0x40007400 from PC 0x08000100"
     ]
 

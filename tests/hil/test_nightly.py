@@ -187,7 +187,7 @@ def test_a_physical_board_of_another_kind_is_bad(tmp_path: Path, on_the_desk: st
     file.write_text(yaml.safe_dump(content))
     night = Night(tmp_path, {"board": on_the_desk, "kind": "physical"}, plugged=serial).wait()
     assert night.process.returncode == 3
-    assert "is not stm32f746: DBGMCU_IDCODE says 0x449, not 0x451" in night.boards["stm32f746-physical"]["reason"]
+    assert "is not stm32f746: DBGMCU_IDCODE reads 0x449, not 0x451" in night.boards["stm32f746-physical"]["reason"]
 
 
 def test_slow_board_is_ended_and_others_go_on(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def choose(board: boards.Board, selection: BoardSelection) -> ReachableBoard:
             continue
         if selection.latency_us and not driver.has_latency:
             raise errors.ConfigError(
-                f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe that could be slow"
+                f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe with a latency"
             )
         return reachable
     if not drivers:

@@ -28,7 +28,7 @@ Unit = Literal["instructions", "modelled cycles", "cycles", "ns"]
 _UNITS: Mapping[Kind, Unit] = {"virtual": "instructions", "physical": "cycles", "process": "ns"}
 
 
-_LOOK = 0.1  # Seconds for a debugger to detect a halted core.
+_STOP_SECONDS = 0.1  # Seconds for a debugger to detect a halted core.
 
 WORTH_MOVING = 16 * 1024 * 1024
 """Default of :attr:`Connection.worth_moving`."""
@@ -130,9 +130,7 @@ class Connection:
         return self._port.access()
 
     def read_memory(self, address: int, size: int) -> bytes:
-        """Read target memory. Raises BoardError if the board refuses the address, ProbeError if probe or server
-        fail.
-        """
+        """Read target memory. Raises BoardError if an address is refused, ProbeError if probe or server fail."""
         with self._port.access():
             return self.gdb.read_memory(address, size)
 
@@ -163,9 +161,9 @@ class Connection:
             self.reset(halt=True)
 
     def program_logic(self, file: Path) -> Bitstream:
-        """Program its programmable logic with a bitstream for this chip.
+        """Load a bitstream into the board's programmable logic.
 
-        Raises ConfigError if it has none, or the file is not a bitstream for it; ProbeError if probe or server
+        Raises ConfigError if there is none, or the file is not a bitstream for it; ProbeError if probe or server
         fail.
         """
         logic = self.board.programmable
@@ -209,17 +207,17 @@ class Connection:
     def reset(self, *, halt: bool) -> None:
         """Reset the board; ``halt`` stops it before its first instruction.
 
-        If the debugger starts the program, it is the one programmed last, loaded again if the board has lost it.
-        So is an image in RAM with an RPC server.
+        Where the debugger starts programs, it starts the one programmed last, loaded again if memory has lost it.
+        The same applies to an image in RAM with an RPC server.
 
         Raises:
             BoardError: its memory is not ready for an image.
             ProbeError: the probe or its server failed.
         """
         if self.board.start.by == "vectors":
-            served = self._image is not None and self._image.in_ram and self._image.pipe is not None
-            self._port.reset(halt=halt or served)
-            if served:
+            serves_rpc = self._image is not None and self._image.in_ram and self._image.pipe is not None
+            self._port.reset(halt=halt or serves_rpc)
+            if serves_rpc:
                 self._restart_image(halt)
             return
         if self.board.start.reset or self._emulated:
@@ -279,8 +277,8 @@ class Connection:
         if self._machine is None:
             raise BoardError(
                 f"the power of {self.board.name} cannot be switched from here",
-                "unplug a physical board and plug it in again by hand; an emulated one can only be reset, and one "
-                "on USB is switched by who started it",
+                "unplug a physical board and plug it in again by hand; an emulated one can only be reset, and a "
+                "virtual one on USB is switched by the command that started it",
             )
         self.clear_breakpoints()
         self._machine.send_and_wait(signal.SIGUSR1, "power cycle [0-9]+ done")
@@ -302,7 +300,7 @@ class Connection:
 
     def has_stopped(self) -> bool:
         """True if a running core has halted by itself."""
-        return self.gdb.running and self.gdb.wait_for_stop(_LOOK) is not None
+        return self.gdb.running and self.gdb.wait_for_stop(_STOP_SECONDS) is not None
 
     def halt(self) -> None:
         """Halt the core."""

@@ -25,9 +25,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Setup:
-    """The context of a driver's processes: a stack that stops them, their log folder, and a function for
-    messages.
-    """
+    """Context of a driver's processes: the stack that ends them, their log folder, a function for messages."""
 
     stack: contextlib.ExitStack
     logs: Path
@@ -77,8 +75,8 @@ class ReachableBoard:
         """Open the board for the length of a ``with`` block."""
         with contextlib.ExitStack() as stack:
             yield self.start(Setup(stack, log_directory, say))
-        if touched := "; ".join(f"{name} {place}" for name, place in read_unmodelled(log_directory).items()):
-            say(f"the firmware uses peripherals that the virtual board has no model of: {touched}")
+        if unmodelled := "; ".join(f"{name} {place}" for name, place in read_unmodelled(log_directory).items()):
+            say(f"the firmware uses peripherals that the virtual board does not model: {unmodelled}")
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ def check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) 
     """Raise BoardError if the chip's identity register has another value."""
     try:
         value = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
-        mismatch = f"says {value:#x}, not {expected.value:#x}"
+        mismatch = f"reads {value:#x}, not {expected.value:#x}"
     except errors.BoardError as error:
         value, mismatch = None, f"cannot be read: {error.message}"
     if value != expected.value:

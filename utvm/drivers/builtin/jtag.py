@@ -18,7 +18,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     if selection.kind == "physical" or selection.serial:
         return None
     model = _model(board)
-    able = board.capabilities_with(model.lacks, "OpenOCD")
+    caps = board.capabilities_with(model.lacks, "OpenOCD")
 
     def start(setup: driver.Setup) -> connection.Connection:
         machine = setup.stack.enter_context(start_jtag(board, setup.logs, bitstream.loaded_bitstream(board)))
@@ -30,17 +30,17 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             "virtual",
             "VIRTUAL board, a software model"
             + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
-            able,
+            caps,
             setup.logs,
             probe="JTAG by remote_bitbang",
-            port=OpenOcdPort(gdb, live="memory while running" in able, load=model.load),
+            port=OpenOcdPort(gdb, live="memory while running" in caps, load=model.load),
             console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             emulated=True,
             worth_moving=driver.WORTH_MOVING_BY_BITBANG,
         )
 
-    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), able, "openocd", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), caps, "openocd", start)
 
 
 DRIVER = driver.Driver(

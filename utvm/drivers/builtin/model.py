@@ -13,7 +13,7 @@ from utvm.selection import BoardSelection
 def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
     if selection.kind == "physical" or selection.serial:
         return None
-    able = board.capabilities_of("virtual")
+    capabilities = board.capabilities_of("virtual")
 
     def start(setup: Setup) -> Connection:
         machine = setup.stack.enter_context(
@@ -29,11 +29,11 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             "VIRTUAL board, a software model"
             + (", with a MODEL of its cycles" if board.timing else "")
             + (f", with a model of {', '.join(board.accelerator)} on its bus" if virtual.on_bus(board) else ""),
-            able,
+            capabilities,
             setup.logs,
             probe="virtual ST-Link",
             serial=board.model.serial_number,
-            port=debug_port.OpenOcdPort(gdb, live="memory while running" in able),
+            port=debug_port.OpenOcdPort(gdb, live="memory while running" in capabilities),
             console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             machine=machine,
@@ -41,7 +41,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
         )
 
     identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
-    return driver.ReachableBoard(board, identity, able, "openocd", start)
+    return driver.ReachableBoard(board, identity, capabilities, "openocd", start)
 
 
 DRIVER = Driver(

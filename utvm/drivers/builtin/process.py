@@ -11,12 +11,12 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
         return None
 
     # A model of its accelerator is linked into its programs.
-    able = frozenset({"counter", *(f"accelerator {name}" for name in board.accelerator)})
+    caps = frozenset({"counter", *(f"accelerator {name}" for name in board.accelerator)})
 
     def start(setup: driver.Setup) -> connection.Connection:
-        return connection.Connection(board, "process", board.title, able, setup.logs)
+        return connection.Connection(board, "process", board.title, caps, setup.logs)
 
-    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "process"), able, "gcc", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "process"), caps, "gcc", start)
 
 
 DRIVER = driver.Driver(

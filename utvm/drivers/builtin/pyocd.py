@@ -29,36 +29,36 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     if probe is not None:
         if probe.by_path:
             raise ConfigError(
-                f"pyOCD finds a probe by its serial number alone, and two have {probe.serial_number}",
+                f"pyOCD selects a probe only by its serial number, and two have {probe.serial_number}",
                 "use OpenOCD",
             )
-        able = board.capabilities_of(kind_of(probe), match_of(board, probe))
+        caps = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
         def start_physical(setup: driver.Setup) -> connection.Connection:
-            now = setup.stack.enter_context(hold_probe(board, probe, selection.wait, setup.say))
+            held_probe = setup.stack.enter_context(hold_probe(board, probe, selection.wait, setup.say))
             return on_usb(
                 board,
-                now,
+                held_probe,
                 setup,
-                able,
-                lambda ready: _serve(setup, board, uid_of(ready.kind, ready.serial_number)),
+                caps,
+                lambda probe: _serve(setup, board, uid_of(probe.kind, probe.serial_number)),
                 worth_moving=_WORTH_MOVING,
             )
 
         identity = driver.BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial_number)
-        return driver.ReachableBoard(board, identity, able, "pyocd", start_physical, probe)
+        return driver.ReachableBoard(board, identity, caps, "pyocd", start_physical, probe)
     if board.virtual.model is None or selection.kind == "physical":
         return None
-    able = board.capabilities_of("virtual")
+    caps = board.capabilities_of("virtual")
 
     def start_model(setup: driver.Setup) -> connection.Connection:
-        return _on_model(board, setup, able, selection.latency_us)
+        return _on_model(board, setup, caps, selection.latency_us)
 
     identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
-    return driver.ReachableBoard(board, identity, able, "pyocd", start_model)
+    return driver.ReachableBoard(board, identity, caps, "pyocd", start_model)
 
 
-def _on_model(board: Board, setup: driver.Setup, able: frozenset[str], latency_us: int) -> connection.Connection:
+def _on_model(board: Board, setup: driver.Setup, caps: frozenset[str], latency_us: int) -> connection.Connection:
     plug = setup.stack.enter_context(private_folder()) / "usb"
     machine = setup.stack.enter_context(
         start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", f"unix:{plug}"))
@@ -70,7 +70,7 @@ def _on_model(board: Board, setup: driver.Setup, able: frozenset[str], latency_u
         board,
         "virtual",
         "VIRTUAL board, a software model" + (", with a MODEL of its cycles" if board.timing else ""),
-        able,
+        caps,
         setup.logs,
         probe="virtual CMSIS-DAP on a socket in place of USB",
         serial=board.model.serial_number,
@@ -106,6 +106,6 @@ DRIVER = driver.Driver(
     supports=lambda board: _part(board) is not None,
     find=_find,
     describe=_describe,
-    refusal="can only be plugged in: no such one is here",
+    refusal="can only be plugged in: none is connected",
     has_latency=True,
 )

@@ -17,7 +17,7 @@ from utvm.selection import BoardSelection
 from utvm.virtual.wiring import ExternalModel
 
 # QEMU's control channel (QMP) is its standard input; its reply shows that it is up.
-_QUESTIONS = """{"execute": "qmp_capabilities"}
+_REQUESTS = """{"execute": "qmp_capabilities"}
 {"execute": "query-chardev"}
 """
 _UP = '"label": "gdb"'
@@ -70,7 +70,7 @@ class Qemu:
                     health=_UP,
                     error=ProbeError,
                     hint=self.advice,
-                    stdin=_QUESTIONS,
+                    stdin=_REQUESTS,
                     inherited=(stub, line),
                     # An idle process is not hung: the CPU may be halted. QEMU ignores empty lines.
                     poke_stdin=True,
@@ -91,7 +91,7 @@ class Qemu:
         if not self._service.running and (lockup := _LOCKUP.search(run.last_lines(self._service.log, _LOG_LINES))):
             raise BoardError(
                 f"the program does not run: the core has locked up at 0x{lockup[2]}: {lockup[1]}",
-                "QEMU ends then; ./inv board.gdb --elf FILE stops it before",
+                "QEMU then ends; ./inv board.gdb --elf FILE stops the program before",
             )
         self._service.check()
 
@@ -119,7 +119,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     if selection.kind == "physical" or selection.serial:
         return None
     emulator = _emulator(board)
-    able = board.capabilities_with(board.virtual.lacking, None)
+    caps = board.capabilities_with(board.virtual.lacking, None)
 
     def start(setup: driver.Setup) -> connection.Connection:
         neighbour = _neighbour_of(board)
@@ -129,10 +129,10 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
         channel = qemu.gdb
         if neighbour:
             neighbour.program(bitstream.loaded_bitstream(board))
-            behind = setup.stack.enter_context(GdbClient(channel, advice=qemu.advice, breakpoint_kind=kind))
+            server = setup.stack.enter_context(GdbClient(channel, advice=qemu.advice, breakpoint_kind=kind))
             channel, theirs = socket.socketpair()
             setup.stack.enter_context(channel)
-            setup.stack.enter_context(relay.NeighbourRelay(behind, theirs, neighbour))
+            setup.stack.enter_context(relay.NeighbourRelay(server, theirs, neighbour))
             client = GdbClient
         gdb = setup.stack.enter_context(client(channel, advice=qemu.advice, breakpoint_kind=kind))
         return connection.Connection(
@@ -140,7 +140,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             "virtual",
             f"VIRTUAL board, emulated by QEMU ({emulator.machine})"
             + (f", with a model of {', '.join(board.accelerator)} beside it" if neighbour else ""),
-            able,
+            caps,
             setup.logs,
             probe="QEMU's GDB stub without OpenOCD",
             port=debug_port.QemuPort(gdb, live=False, attended=neighbour.symbol if neighbour else ""),
@@ -149,7 +149,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             emulated=True,
         )
 
-    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), able, "qemu", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), caps, "qemu", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:

@@ -25,7 +25,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     if selection.kind == "physical" or selection.serial or not _is_installed(board):
         return None
     simulator = _simulator(board)
-    able = board.capabilities_with(simulator.lacks, "OpenOCD")
+    caps = board.capabilities_with(simulator.lacks, "OpenOCD")
 
     def start(setup: driver.Setup) -> connection.Connection:
         private = can_be_private()
@@ -44,16 +44,16 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             board,
             "virtual",
             "VIRTUAL board, simulated by Spike",
-            able,
+            caps,
             setup.logs,
             probe="JTAG over TCP",
-            port=OpenOcdPort(gdb, live="memory while running" in able),
+            port=OpenOcdPort(gdb, live="memory while running" in caps),
             services=(spike, openocd),
             emulated=True,
             worth_moving=driver.WORTH_MOVING_BY_BITBANG,
         )
 
-    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), able, "openocd", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), caps, "openocd", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:

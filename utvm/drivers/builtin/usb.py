@@ -29,7 +29,7 @@ def _find(board: boards.Board, selection: BoardSelection) -> driver.ReachableBoa
 
     def start(setup: driver.Setup) -> connection.Connection:
         held = setup.stack.enter_context(choice.hold_probe(board, probe, selection.wait, setup.say))
-        return on_usb(board, held, setup, capabilities, lambda ready: _serve(setup, board, ready, capabilities))
+        return on_usb(board, held, setup, capabilities, lambda usable: _serve(setup, board, usable, capabilities))
 
     identity = driver.BoardIdentity(board.full_name, kind, probe.kind, probe.serial_number)
     return driver.ReachableBoard(board, identity, capabilities, "openocd", start, probe)
@@ -41,7 +41,7 @@ def kind_of(probe: usb.Probe) -> Literal["virtual", "physical"]:
 
 
 def _serve(
-    setup: driver.Setup, board: boards.Board, probe: usb.Probe, able: frozenset[str]
+    setup: driver.Setup, board: boards.Board, probe: usb.Probe, caps: frozenset[str]
 ) -> tuple[connection.Checkable, debug_port.DebugPort]:
     match = choice.match_of(board, probe)
     assert board.physical and match
@@ -57,14 +57,14 @@ def _serve(
         setup.say("the chip does not answer; trying again under reset")
         commands += ["reset_config connect_assert_srst", "lappend post_init_commands {reset halt}"]
         openocd, gdb = start_openocd(setup, board, commands, match.openocd)
-    return openocd, OpenOcdPort(gdb, live="memory while running" in able)
+    return openocd, OpenOcdPort(gdb, live="memory while running" in caps)
 
 
 def on_usb(
     board: boards.Board,
     probe: usb.Probe,
     setup: driver.Setup,
-    able: frozenset[str],
+    caps: frozenset[str],
     serve: Callable[[usb.Probe], tuple[connection.Checkable, debug_port.DebugPort]],
     worth_moving: int = connection.WORTH_MOVING,
 ) -> connection.Connection:
@@ -72,16 +72,16 @@ def on_usb(
     physical = board.physical
     assert physical
     kind = kind_of(probe)
-    ready = _make_ready(probe, setup)
+    state = _make_ready(probe, setup)
     try:
-        server, port = serve(ready.probe)
+        server, port = serve(state.probe)
     except errors.ProbeError:
         # The query may have hung the probe.
-        ready = _make_ready(ready.probe, setup, may_reset=not ready.was_reset)
-        if not ready.was_reset:
+        state = _make_ready(state.probe, setup, may_reset=not state.was_reset)
+        if not state.was_reset:
             raise
-        server, port = serve(ready.probe)
-    probe = ready.probe
+        server, port = serve(state.probe)
+    probe = state.probe
     check_identity(board.name, physical.identity, port.gdb, probe.serial_number)
     path = probe.usb_path if probe.by_path else ""
     console_url = next(iter(serial_ports(probe.serial_number, physical.console_interface, path)), None)
@@ -89,11 +89,11 @@ def on_usb(
         board,
         kind,
         "VIRTUAL board, a software model" if kind == "virtual" else "PHYSICAL board",
-        able,
+        caps,
         setup.logs,
         probe=f"{'virtual ' if probe.virtual else ''}{probe.kind} at USB {probe.usb_path}"
-        + (", which did not answer and was reset" if ready.was_reset else "")
-        + (f"; {ready.vitals.full_name}" if ready.vitals.full_name else ""),
+        + (", which did not answer and was reset" if state.was_reset else "")
+        + (f"; {state.vitals.full_name}" if state.vitals.full_name else ""),
         serial=probe.serial_number,
         port=port,
         console=driver.open_console(setup, board, console_url) if console_url else None,
@@ -103,10 +103,10 @@ def on_usb(
 
 
 def _make_ready(probe: usb.Probe, setup: driver.Setup, *, may_reset: bool = True) -> vitals.Readiness:
-    ready = vitals.make_ready(probe, may_reset=may_reset)
-    if ready.was_reset:
+    state = vitals.make_ready(probe, may_reset=may_reset)
+    if state.was_reset:
         setup.say(f"the {probe.full_name} did not answer: it was reset on USB, and answers again")
-    return ready
+    return state
 
 
 DRIVER = driver.Driver(
@@ -115,5 +115,5 @@ DRIVER = driver.Driver(
     supports=lambda board: board.by_openocd,
     find=_find,
     describe=lambda board: ("openocd", str(board.openocd_config)),
-    refusal="can only be plugged in: no such one is here",
+    refusal="can only be plugged in: none is connected",
 )
