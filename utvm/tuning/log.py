@@ -87,7 +87,7 @@ def read_log(path: Path, origin: Origin) -> list[LogEntry]:
                 raise errors.ConfigError(
                     f"{path}: line {number} was measured with {field} {_format(theirs)}, and this is "
                     f"{_format(ours)}",
-                    "tune for it, into a log of its own: model.tune --log FILE",
+                    "tune again for it, into a new log: model.tune --log FILE",
                 )
         entries.append(entry)
     return entries

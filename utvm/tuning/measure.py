@@ -35,7 +35,7 @@ REPEATS = {"instructions": 1, "modelled cycles": 1, "cycles": 3, "ns": 7}
 _TRIES = 3
 _CANDIDATE_SECONDS = 120.0  # Includes linking and loading.
 _TRACKER_SECONDS = 10.0
-_BOARD_SECONDS = 60.0  # Without any board.
+_BOARD_SECONDS = 60.0  # Without any board, until the search fails.
 _POLL_SECONDS = 0.2
 _MOST_BOARDS = 32
 _SERVE = "board.serve --tracker HOST:PORT --key KEY serves one"
@@ -78,7 +78,7 @@ class LocalMeasurer:
             image = self._image([candidate.library for candidate in batch])
         except (DoesNotFitError, ToolchainError) as error:
             if len(batch) == 1:
-                yield CandidateResult(self._holder.connection.count_unit, (), b"", _short(error))
+                yield CandidateResult(self._holder.connection.count_unit, (), b"", _first_line(error))
                 return
             half = len(batch) // 2
             yield from self.measure(batch[:half])
@@ -102,14 +102,14 @@ class LocalMeasurer:
             results = [session.run(candidate.library.name, candidate.inputs) for _ in range(REPEATS[unit])]
         except BoardError as error:
             if trouble := self._holder.board_failure(error):
-                raise BoardError(f"the board is gone: {trouble}", "go on with the same --log") from error
+                raise BoardError(f"the board is gone: {trouble}", "continue with the same --log") from error
             self._holder.force_reset()
-            return CandidateResult(unit, (), b"", _short(error))
+            return CandidateResult(unit, (), b"", _first_line(error))
         outputs = b"".join(output.tobytes() for output in results[-1].outputs)
         return CandidateResult(unit, tuple(result.count for result in results), outputs)
 
 
-def _short(error: UtvmError) -> str:
+def _first_line(error: UtvmError) -> str:
     return error.message.splitlines()[0][:200]
 
 
@@ -161,8 +161,8 @@ class TrackerMeasurer:
             try:
                 if served := worker.wait_for_board(_POLL_SECONDS):
                     if served.board != self._board.name:
-                        there = f"{served.board}, not a {self._board.name}"
-                        raise BoardError(f"the board with the key {self._key} is a {there}", _SERVE)
+                        kinds = f"{served.board}, not a {self._board.name}"
+                        raise BoardError(f"the board with the key {self._key} is a {kinds}", _SERVE)
                     self.unit = served.unit
                     result = worker.measure(candidate, self._limit)
                     tries += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Search space of operators without a kernel of ours: TVM's MetaSchedule with restricted rules.
+"""Search space of operators without a kernel of utvm: TVM's MetaSchedule with restricted rules.
 
 No schedule changes a result bit: sums keep their order, so no reduction is split or vectorised.
 """
@@ -19,7 +19,7 @@ from utvm.compiler.schedule.lower import C_TARGET
 # TuneContext imports the tensor intrinsics of all accelerators, which takes half a minute to parse.
 sys.modules.setdefault("tvm.s_tir.tensor_intrin", types.ModuleType("tvm.s_tir.tensor_intrin"))
 
-from tvm.s_tir import meta_schedule  # noqa: E402  (after the line that keeps it quick)
+from tvm.s_tir import meta_schedule  # noqa: E402  (after the stub above)
 from tvm.s_tir.meta_schedule import mutator, postproc, schedule_rule  # noqa: E402
 
 _TILES = "SSRS"
@@ -54,7 +54,7 @@ class ScheduleSearch:
             search_strategy=meta_schedule.search_strategy.EvolutionarySearch(
                 population_size=_POPULATION, init_min_unmeasured=min(_POPULATION // 2, batch)
             ),
-            rand_state=seed + 1,  # TVM's begin at 1
+            rand_state=seed + 1,  # TVM's seeds begin at 1
             num_threads=1,
         )
         self._context.pre_tuning(
@@ -83,7 +83,7 @@ class ScheduleSearch:
         self._database.commit_tuning_record(record)
 
     def remember(self, trace: str, count: int) -> None:
-        """Start from a schedule of a log; raises CompileError if it does not apply to the function."""
+        """Add a schedule of a log as a starting point; raises CompileError if it does not fit the function."""
         self._commit(plan_of(self._function, trace).trace, [float(count)])
 
 

@@ -32,6 +32,7 @@ class ModelLayer:
     """A layer of a model.
 
     Attributes:
+        makes, times: names of its outputs, and the number of its occurrences.
         graph: the layer alone, untuned, with the constants of the model.
         kernels: the same graph for each other kernel that supports the layer.
         kernel: name of the kernel used without tuning; empty if the layer has none.
@@ -57,9 +58,7 @@ class ModelLayer:
         return library_of(symbol, graph, self.target)
 
     def inputs(self, seed: int) -> list[npt.NDArray[Any]]:
-        """Return random inputs: normal floats, full-range small integers; other integers, maybe indices, are 0 or
-        1.
-        """
+        """Return random inputs: normal floats, full-range small integers; 0 or 1 for others, maybe indices."""
         generator = np.random.default_rng(seed)
         return [_random(generator, tensor.dtype, tensor.shape) for tensor in self.graph.inputs]
 
@@ -84,7 +83,7 @@ def layers_of(model: compiler.Model, target: compiler.Target) -> list[ModelLayer
         }
         if name and (kernels or LAYER not in (function.attrs or {})):
             tensors = {"buffer": graph.buffers, "output": graph.outputs}
-            outputs = (tensors.get(to.kind, graph.states)[to.number] for to in step.writes)
+            outputs = (tensors.get(result.kind, graph.states)[result.number] for result in step.writes)
             makes = ", ".join(tensor.name for tensor in outputs)
             layers[name] = ModelLayer(name, makes, 1, _extract(graph, step), kernels, kernel, target)
     return list(layers.values())
@@ -207,10 +206,10 @@ class Tuner:
             spent += len(names)
             if names:
                 yield self._progress(spent, trials, state)
-        open_ = [state for state in states if not state.layer.kernel]
-        while spent < trials and (open_ := [state for state in open_ if not state.exhausted]):
+        unfinished = [state for state in states if not state.layer.kernel]
+        while spent < trials and (unfinished := [state for state in unfinished if not state.exhausted]):
             # Prefer slow layers with few batches.
-            state = max(open_, key=lambda state: state.best[0] * state.layer.times / (1 + state.batches))
+            state = max(unfinished, key=lambda state: state.best[0] * state.layer.times / (1 + state.batches))
             count = self._measure_schedules(state, trials - spent)
             spent += count
             if count:
@@ -261,7 +260,7 @@ class Tuner:
         """Measure candidates of a layer, reject those whose outputs differ, and log each at once."""
         compiled: list[str] = []
 
-        def keep(choice: str, result: CandidateResult) -> None:
+        def record(choice: str, result: CandidateResult) -> None:
             if result.counts and result.outputs != state.outputs:
                 result = CandidateResult(result.unit, (), b"", _OTHER_BITS)
             state.counts[kind, choice] = self._log(state.layer, kind, choice, result)
@@ -272,13 +271,13 @@ class Tuner:
                 try:
                     candidate = Candidate(self._library(state.layer, kind, choice), inputs)
                 except errors.UtvmError as error:
-                    keep(choice, CandidateResult("", (), b"", error.message.splitlines()[0]))
+                    record(choice, CandidateResult("", (), b"", error.message.splitlines()[0]))
                     continue
                 compiled.append(choice)
                 yield candidate
 
         for number, result in enumerate(self.measurer.measure(compile_candidates())):
-            keep(compiled[number], result)
+            record(compiled[number], result)
 
     def _library(self, layer: ModelLayer, kind: Kind, choice: str) -> compiler.Library:
         self._number += 1
