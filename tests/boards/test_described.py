@@ -82,7 +82,7 @@ def test_a_command_makes_a_board_that_loads_builds_and_parses(
     folder = tmp_path / "mine"
     done = inv("board.new", "--chip", "stm32f407vg", "--from", str(pdsc), "--output", str(folder))
     assert done.returncode == 0, done.stderr
-    assert "# check: this tells the core, not the chip" in done.stdout
+    assert "# check: this identifies the core, not the chip" in done.stdout
     board = boards.load(str(folder))
     assert (board.cpu, board.interrupts, board.line) == ("cortex-m4-fpv4-sp", 82, None)
     assert [(one.address, one.end, one.kind) for one in board.memory] == [

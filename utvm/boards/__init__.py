@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg`` and ``port.c``.
+"""Boards as data: a folder for each board, with ``board.yaml`` and, for a chip, ``openocd.cfg`` and ``port.c``.
 
 :func:`load` reads and checks a board's folder, :func:`load_chip` one that must have a memory map; :func:`names`
 lists the boards of the project and of the user's board path.
@@ -141,8 +141,8 @@ def load(name: str) -> Board:
     """Read and check a board's folder, given by one of :func:`names` or a path with a slash in it.
 
     Settings may follow, ``:NAME=VALUE,...``. The default of a setting is its first value. Every board has the
-    settings ``driver``, one of :mod:`utvm.drivers`, and ``cycles``: ``model``. Those of
-    :data:`~utvm.virtual.spec.TRIALS` imply the latter.
+    settings ``driver``, one of :mod:`utvm.drivers`, and ``cycles``: ``model``. The settings of
+    :data:`~utvm.virtual.spec.TRIALS` imply ``cycles=model``.
     """
     name, text = selection.split_name(name)
     settings = _parse_settings(name, text)
@@ -155,9 +155,9 @@ def load(name: str) -> Board:
     folder = matches[0] if len(matches) == 1 else _folders().get(name)
     if folder is None:
         known = did_you_mean(name, _folders(), f"boards: {', '.join(_folders())}")
-        here = (Path(name) / "board.yaml").is_file()
+        is_folder = (Path(name) / "board.yaml").is_file()
         raise ConfigError(
-            f"there is no board {name!r}", f"name a folder with a slash: ./{name}" if here else known
+            f"there is no board {name!r}", f"name a folder with a slash: ./{name}" if is_folder else known
         )
     return _read(folder, settings)
 
@@ -216,7 +216,7 @@ def _check(board: Board, file: Path) -> None:
         raise ConfigError(f"{board.name}: cycles cannot be {board.settings[CYCLES]!r}", "it can be: model")
     if CYCLES in board.settings and not board.timing:
         raise ConfigError(
-            f"{board.name} has no model of cycles: it counts instructions", "docs/time.md lists those that have"
+            f"{board.name} has no model of cycles: it counts instructions", "docs/time.md lists boards with one"
         )
     for name in [name for name in TRIALS if name in board.settings and name not in board.choices]:
         if TRIALS[name] and board.settings[name] not in TRIALS[name]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Xilinx bitstreams (``.bit``): checked before they are sent to a chip.
 
-A header of fields, each with a letter, a length and a value, precedes the configuration data. Their meaning is
-known from tools that read such files. The chip compares the data's IDCODE with its own, which is that of a die:
+A header of fields, each with a letter, a length and a value, precedes the configuration data. The format is
+known from tools that read it. The chip compares the data's IDCODE with its own, which is that of a die:
 the package does not matter (Xilinx UG470, "Device Identification Register").
 """
 
@@ -67,7 +67,7 @@ def read_bitstream(path: Path, logic: Logic) -> Bitstream:
     if not re.match(rf"(x[acq])?{re.escape(logic.die)}[il]*[a-z]{{2,3}}\d", header["part"]):
         raise ConfigError(f"{path}: is for the chip {header['part']!r}, and this one is {logic.die}")
     if _SYNC not in data[:_SYNC_WITHIN]:
-        raise ConfigError(f"{path}: its data starts with no synchronisation word")
+        raise ConfigError(f"{path}: its data does not start with a synchronisation word")
     if (at := data.find(_IDCODE, 0, _SYNC_WITHIN)) >= 0:
         idcode = int.from_bytes(data[at + 4 : at + 8], "big")
         if (idcode ^ logic.idcode) & ~_REVISION:
@@ -80,20 +80,20 @@ def read_bitstream(path: Path, logic: Logic) -> Bitstream:
 def loaded_bitstream(board: boards.Board) -> str:
     """Return the name of the bitstream loaded last; empty if none was."""
     try:
-        with open(_place(board), "rb", opener=open_regular) as file:
+        with open(_record_file(board), "rb", opener=open_regular) as file:
             return os.fsdecode(file.read())
     except OSError:
         return ""
 
 
 def remember_bitstream(board: boards.Board, name: str) -> None:
-    place = _place(board)
+    file = _record_file(board)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, os.fsencode(name))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, os.fsencode(name))
     except OSError as error:
-        raise errors.ConfigError(f"{place}: cannot be written: {error.strerror}", "is the disk full?") from error
+        raise errors.ConfigError(f"{file}: cannot be written: {error.strerror}", "is the disk full?") from error
 
 
-def _place(board: boards.Board) -> Path:
+def _record_file(board: boards.Board) -> Path:
     return cache_root() / "logic" / board.name

@@ -38,7 +38,7 @@ _SMALLEST_STACK = 512
 DRIVER = "driver"
 """Setting of every board: the driver."""
 CYCLES = "cycles"
-"""Setting of every board: its virtual one counts modelled cycles if it is ``model``."""
+"""Setting of every board: if it is ``model``, the virtual board counts modelled cycles."""
 
 _CHIP_KEYS = ("interrupts", "memory", "layout")
 _NOT_PROCESS_KEYS = (
@@ -69,8 +69,8 @@ class Board(Record):
         clock_hz: frequency of the cycle counter; for a chip, the core clock that its port sets up.
         interrupts: number of lines of the interrupt controller.
         cycle_counter: ``architecture`` for the CPU's own unit, or SysTick, the port, or none.
-        counter_hz: ticks of such a timer per second, if not ``clock_hz``.
-        port: a shared port instead of ``port.c``; without either, the empty one.
+        counter_hz: frequency of that counter, if not ``clock_hz``.
+        port: a shared port instead of ``port.c``; without either, the one that does nothing.
         hole: an unmapped address, for suites.
         accelerator, drivers: settings by name.
         silicon: chip and run that confirmed each part of the description.
@@ -183,20 +183,20 @@ class Board(Record):
         ``lacks`` are the missing ones; ``program`` drives the probe, programs flash and accesses memory in every
         width.
         """
-        able = {"debug port", *get_args(Lack)} - lacks
+        capabilities = {"debug port", *get_args(Lack)} - lacks
         if self.line is None:
-            able.discard("console")
+            capabilities.discard("console")
         if self.port is None and not (self.directory / "port.c").is_file():
-            able.discard("reset cause")
+            capabilities.discard("reset cause")
         if self.cycle_counter == "none":
-            able.discard("counter")
-        able |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
-        able |= {f"accelerator {name}" for name in self.accelerator}
+            capabilities.discard("counter")
+        capabilities |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
+        capabilities |= {f"accelerator {name}" for name in self.accelerator}
         if program:
-            able |= {"access widths", "write errors"}
-            able |= {program} & {"OpenOCD"}
-            able |= {region.kind for region in self.memory} & {"flash"}
-        return frozenset(able)
+            capabilities |= {"access widths", "write errors"}
+            capabilities |= {program} & {"OpenOCD"}
+            capabilities |= {region.kind for region in self.memory} & {"flash"}
+        return frozenset(capabilities)
 
     def capabilities_of(self, kind: Kind, probe: ProbeMatch | None = None) -> frozenset[str]:
         """Capabilities of the physical or the virtual board, with one of its probes."""
@@ -316,7 +316,7 @@ class Board(Record):
 
     @property
     def port_source(self) -> Path:
-        """The C port: the board's own, a shared one, or the empty one."""
+        """The C port: the board's own, a shared one, or the one that does nothing."""
         own = self.directory / "port.c"
         if own.is_file() and self.port is None:
             return own
@@ -344,7 +344,7 @@ class Board(Record):
 
     @property
     def openocd_configs(self) -> tuple[Path, ...]:
-        """That script, and those for other probes."""
+        """The board's OpenOCD script, and those for other probes."""
         names = {probe.openocd for probe in (*self.probes, *self.virtual_probes)}
         if self.virtual.jtag:
             names.add(self.virtual.jtag.openocd)
@@ -387,7 +387,7 @@ class Board(Record):
         return timing and timing.with_settings(trials)
 
     def milliseconds(self, count: int | None, unit: str) -> float | None:
-        """Time of a count: of a chip's cycles, or of modelled ones; None of any other unit."""
+        """Time of a count: of a chip's cycles, or of modelled ones; None for any other unit."""
         clocks = {"cycles": self.clock_hz, "modelled cycles": self.timing.clock_hz if self.timing else 0}
         return 1000 * count / clocks[unit] if count and clocks.get(unit) else None
 
@@ -396,7 +396,7 @@ class Board(Record):
         return self.timing.error if self.timing and unit == "modelled cycles" else None
 
     def describe_time(self, count: int, unit: str) -> str:
-        """Describe the time of a count, with its range if modelled; empty of units that have none."""
+        """Describe the time of a count, with its range if modelled; empty for units without a time."""
         ms = self.milliseconds(count, unit)
         if ms is None:
             return ""

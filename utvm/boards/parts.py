@@ -30,7 +30,7 @@ Address = Annotated[int, Field(ge=0, lt=2**32)]
 FlowControl = Literal["none", "rts-cts"]
 
 
-def _fills(**values: str | int) -> AfterValidator:
+def _template_of(**values: str | int) -> AfterValidator:
     """Check that a command is a template of these values."""
 
     def check(command: str) -> str:
@@ -43,7 +43,7 @@ def _fills(**values: str | int) -> AfterValidator:
     return AfterValidator(check)
 
 
-PortCommand = Annotated[str, _fills(port=0)]
+PortCommand = Annotated[str, _template_of(port=0)]
 
 
 class MemoryRegion(Record):
@@ -220,7 +220,7 @@ class Physical(Record):
     probes: Annotated[tuple[ProbeMatch, ...], Field(min_length=1)]
     driver: Literal["openocd", "pyocd"] = "openocd"
     pyocd: PyOcdPart | None = None
-    select_serial: Annotated[str, _fills(serial="")]
+    select_serial: Annotated[str, _template_of(serial="")]
     console_interface: Annotated[int, Field(ge=0)] | None = None
     lacks: frozenset[Lack] = frozenset()
 
@@ -283,7 +283,7 @@ class SpikePart(Record):
     """Spike, driven by OpenOCD with the board's ``openocd.cfg``.
 
     ``isa`` is Spike's ``--isa``, ``probe`` the OpenOCD command that connects to ``{port}``. ``lacks`` replaces
-    that of the virtual board.
+    ``lacks`` of the virtual board.
     """
 
     kind: Literal["spike"]
@@ -297,16 +297,16 @@ class JtagModel(Record):
     """A software model behind JTAG pins, driven by OpenOCD.
 
     Attributes:
-        idcode: that of the core's TAP; ``taps`` are further ones between it and TDO.
+        idcode: IDCODE of the core's TAP; ``taps`` are further TAPs between it and TDO.
         probe: OpenOCD commands that connect to ``{pins}``, the socket of the pins, instead of an adapter.
         openocd: script in the board's folder, if ``openocd.cfg`` names an adapter.
         load: OpenOCD commands that load its logic, instead of the board's.
-        lacks: replaces that of the virtual board.
+        lacks: replaces ``lacks`` of the virtual board.
     """
 
     idcode: Annotated[int, Field(ge=0, lt=2**32)]
     taps: tuple[TapSpec, ...] = ()
-    probe: Annotated[str, _fills(pins="")]
+    probe: Annotated[str, _template_of(pins="")]
     openocd: Annotated[str, Field(pattern=r"^[^/]+\.cfg$")] = "openocd.cfg"
     load: str = ""
     peripherals: tuple[Peripheral, ...]

@@ -26,7 +26,7 @@ from utvm.virtual import spec, wiring
 
 
 class AcceleratorPart(config.Record):
-    """Keys of all accelerators in a board's file; ``registers`` is an address on a chip.
+    """Keys of all accelerators in a board's file; ``registers`` is their address on a chip.
 
     With ``auto``, ``accelerator=auto`` uses it for operators with an estimated speed-up.
     """

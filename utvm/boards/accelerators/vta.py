@@ -32,7 +32,7 @@ _LINE = 64  # Bytes of the longest cache line.
 class _Vta(accelerators.AcceleratorPart):
     """``config`` is a file in the board's folder instead of the built-in one, ``queue`` the length of the queue.
 
-    ``registers`` are four pages, and a fifth one of a model.
+    ``registers`` is the address of four pages, and of a fifth one if it is a model.
     """
 
     registers: Annotated[parts.Address, Field(multiple_of=4096, le=2**32 - REGISTER_BYTES)] | None = None

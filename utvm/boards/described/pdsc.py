@@ -242,7 +242,7 @@ def _sectors(algorithm: bytes, piece: ChipMemory) -> tuple[int, ...]:
         data = section.data()[symbols[0]["st_value"] - section["sh_addr"] :]
         address, size = _DEVICE.unpack_from(data)[3:5]
     except (ELFError, struct.error, TypeError, ValueError, KeyError, AttributeError, OverflowError):
-        return ()  # Running the damaged algorithm reports the error.
+        return ()  # pyOCD reports the error when it runs the algorithm.
     kinds: list[tuple[int, int]] = []  # Size of sectors, and offset of the first one.
     data = data[_DEVICE.size :]
     for sector, start in _SECTOR.iter_unpack(data[: len(data) // _SECTOR.size * _SECTOR.size]):

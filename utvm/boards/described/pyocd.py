@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyOCD: finding the installed one, and the chips that it has built in."""
+"""pyOCD: finds its installation, and reads the chips built into it."""
 
 import functools
 import json
@@ -41,14 +41,14 @@ class Installed:
 
 def find() -> Installed | None:
     """Find pyOCD on PATH or beside this Python; it may be in an environment of its own."""
-    beside = Path(sys.executable).with_name("pyocd")
-    program = shutil.which("pyocd") or (str(beside) if beside.is_file() else None)
+    neighbour = Path(sys.executable).with_name("pyocd")
+    program = shutil.which("pyocd") or (str(neighbour) if neighbour.is_file() else None)
     if program is None:
         return None
-    if Path(program) == beside:  # Its first line names the folder of its installation, which may have moved.
-        return Installed(beside, (sys.executable,))
-    first = Path(program).read_text(encoding="utf-8", errors="replace").partition("\n")[0]
-    return Installed(Path(program), tuple(first.removeprefix("#!").split()))
+    if Path(program) == neighbour:  # Its first line names the installation folder, which may have moved.
+        return Installed(neighbour, (sys.executable,))
+    first_line = Path(program).read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    return Installed(Path(program), tuple(first_line.removeprefix("#!").split()))
 
 
 def read() -> Mapping[str, Callable[[], Chip]]:

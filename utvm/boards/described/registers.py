@@ -104,7 +104,7 @@ def _expand(parent: Element, base: int, defaults: _Defaults) -> Iterator[tuple[i
 
 
 def _merge(registers: Registers, offset: int, register: _Defaults) -> None:
-    """Add a register, or a part of a word; the first of two at one place has the value after a reset."""
+    """Add a register, or a part of a word; of two at one place, the first one gives the reset value."""
     word, shift = offset & ~3, 8 * (offset & 3)
     known, access = registers.get(word, (0, register.access))
     if word not in registers or shift:

@@ -57,7 +57,7 @@ PROBES: Mapping[str, ProbeKind] = {
 
 
 class Family(Record):
-    """A row of the table of families: a pattern of chips, OpenOCD's target script if it has one, common facts."""
+    """A family of chips: pattern of their names, OpenOCD's target script if any, common properties."""
 
     chips: str
     script: str = Field("", pattern=r"^([\w-]+\.cfg)?$")

@@ -76,23 +76,23 @@ const utvm_peripherals_t utvm_port_peripherals[] = {
 const uint32_t utvm_port_peripherals_count =
     (uint32_t)sizeof utvm_port_peripherals / (uint32_t)sizeof utvm_port_peripherals[0];
 
-/* No emulator has the chip: its identity is empty in QEMU, and names no part but a revision in our model. */
+/* The chip's identity is 0 in QEMU, and has only a revision, no part number, in utvm's model. */
 static bool is_emulated(void) {
   return (PSS_IDCODE << 4) == 0u;
 }
 
-/* What runs the core may be what the board was booted with, and the right one already. */
+/* The PLL may be set correctly already: the boot image may have done it, and it may clock the core. */
 static void start_pll(uint32_t control, uint32_t filter_at, uint32_t factor, uint32_t filter, uint32_t locked) {
-  const uint32_t wanted = factor << PLL_FACTOR_SHIFT;
+  const uint32_t setting = factor << PLL_FACTOR_SHIFT;
   const uint32_t now = UTVM_REGISTER(control);
-  if ((now & (PLL_FACTOR_MASK | PLL_BYPASS | PLL_POWER_DOWN | PLL_RESET)) != wanted) {
-    UTVM_REGISTER(control) = wanted | PLL_BYPASS;
+  if ((now & (PLL_FACTOR_MASK | PLL_BYPASS | PLL_POWER_DOWN | PLL_RESET)) != setting) {
+    UTVM_REGISTER(control) = setting | PLL_BYPASS;
     UTVM_REGISTER(filter_at) = filter;
-    UTVM_REGISTER(control) = wanted | PLL_BYPASS | PLL_RESET;
-    UTVM_REGISTER(control) = wanted | PLL_BYPASS;
+    UTVM_REGISTER(control) = setting | PLL_BYPASS | PLL_RESET;
+    UTVM_REGISTER(control) = setting | PLL_BYPASS;
     while ((PLL_STATUS & locked) == 0u) {
     }
-    UTVM_REGISTER(control) = wanted;
+    UTVM_REGISTER(control) = setting;
   }
 }
 
@@ -123,8 +123,8 @@ void utvm_port_init(void) {
 #ifdef UTVM_ACCELERATOR
 /*
  * Programmable logic is at M_AXI_GP0. QEMU has none: the first MiB of DDR, which images leave alone, is there instead,
- * and a model behind it. Models know themselves whether they were programmed. On the chip, a core that reads where
- * nothing answers never goes on.
+ * with a model behind it. Models know whether they were programmed. On the chip, a core that reads an address that
+ * nothing answers hangs forever.
  */
 uint32_t utvm_port_accelerator(uint32_t address) {
   return (PSS_IDCODE == 0u) ? 0u : (address & 0xFFF00000u);
@@ -144,8 +144,8 @@ bool utvm_port_start_accelerator(void) {
 
 /*
  * On the chip, the global timer counts half as fast as a core (UG585, 8.3). In QEMU it ticks every 10 ns, an
- * instruction takes 32 ns, and two readings are less than a tick off what passed between them: the nearest whole number
- * of instructions is the right one.
+ * instruction takes 32 ns, and the difference of two readings is wrong by less than a tick: the nearest whole number
+ * of instructions is exact.
  */
 uint64_t utvm_port_cycles_of_ticks(uint64_t ticks) {
   return is_emulated() ? (((5u * ticks) + (TICKS_OF_5_INSTRUCTIONS / 2u)) / TICKS_OF_5_INSTRUCTIONS)
@@ -175,7 +175,7 @@ void utvm_port_listen(void) {
   utvm_interrupts_from(UART0_LINE);
 }
 
-/* The queue goes on when all of this has been sent. An old event is taken back before there is a new one. */
+/* The queue continues when all of this has been sent. The old event is cleared first. */
 void utvm_port_send(void) {
   uint8_t byte;
   UART0_IDR = EVENT_SENT;
@@ -214,7 +214,7 @@ const char *utvm_port_reset_cause(void) {
   } else if ((causes & (1u << 4)) != 0u) {
     words = "debugger";
   } else {
-    /* none of those that are known */
+    /* an unknown cause */
   }
   return words;
 }
