@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every architecture does the same way when something has gone wrong. */
+/* The part of fault handling that all architectures share. */
 #include <string.h>
 
 #include "utvm.h"
@@ -44,6 +44,6 @@ void utvm_assertion_failed(const char *file, int line, const char *expression) {
   used = add_words(used, &digits[first]);
   used = add_words(used, ": ");
   (void)add_words(used, expression);
-  /* An undefined instruction: the fault handler finds registers and stack as they are here. */
+  /* An undefined instruction: the fault handler gets the registers and the stack of this function. */
   __builtin_trap();
 }

@@ -2,13 +2,13 @@
 /* The cycles of each step of a run. */
 #include "utvm.h"
 
-#define READINGS 8u /* an interrupt makes one of them longer, hardly all */
+#define READINGS 8u /* an interrupt lengthens one of them, hardly all */
 
 volatile bool utvm_profiling;
 
 static uint32_t open_step;
 static uint64_t opened;
-static uint64_t cost; /* cycles of reading the counter, which is in every difference of two readings */
+static uint64_t cost; /* cycles of reading the counter, part of every difference of two readings */
 
 void utvm_profile_end(uint64_t cycles) {
   if (open_step < utvm_step_room) {

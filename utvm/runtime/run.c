@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running a program and keeping what is to be known of it: for every executor. */
+/* Runs a program and stores its results, for every executor. */
 #include "utvm.h"
 
 volatile utvm_reply_t utvm_reply;

@@ -121,7 +121,7 @@ def fill(path: Path, contents: Mapping[str, bytes]) -> None:
             if section is None or section["sh_type"] != "SHT_PROGBITS":
                 raise ToolchainError(
                     f"the compiler created no constant {name} of {len(data)} bytes",
-                    "which compiler is it? please report it",
+                    "please report this, with the compiler's name and version",
                 )
             places[name] = section["sh_offset"] + matches[0]["st_value"]
         for name, place in places.items():

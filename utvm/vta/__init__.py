@@ -108,7 +108,7 @@ def serve(env: Env, host: str = "127.0.0.1", *, anyone: bool = False) -> Any:
     Args:
         anyone: whether clients of other users, and other computers, are accepted too. A client can run programs.
     """
-    # It starts Python by -m, which from 3.11 on can be kept from looking into the current folder.
+    # It starts Python with -m, which searches the current folder unless told not to (Python 3.11).
     with mock.patch.dict(os.environ, PYTHONSAFEPATH="1"):
         return rpc.Server(host, server_init_callback=functools.partial(_begin_server, env, anyone=anyone))
 

@@ -88,8 +88,8 @@
 
 #define APB1_HZ 54000000u
 
-static volatile uint8_t incoming[512]; /* goes round */
-static uint32_t taken;                 /* where the next byte will lie in it */
+static volatile uint8_t incoming[512]; /* a ring buffer */
+static uint32_t taken;                 /* index of the next byte to read */
 static volatile uint8_t outgoing[128];
 static uint32_t sending; /* bytes of it that the DMA has */
 
@@ -155,7 +155,7 @@ static void enable_line(uint32_t line) {
   NVIC_ISER(line) = 1u << (line % 32u);
 }
 
-/* What the core and the DMA have written must be in memory before the other looks. */
+/* Writes of the core and of the DMA must be in memory before the other reads them. */
 static void synchronise(void) {
   __asm__ volatile("dsb" ::: "memory");
 }
@@ -212,7 +212,7 @@ static void hand_over_received(void) {
   }
 }
 
-/* Flags are cleared before a look at what they stand for: what comes afterwards raises them again. */
+/* Flags are cleared before their causes are handled: later events set them again. */
 void utvm_port_interrupt(void) {
   utvm_interrupts++;
   USART3_ICR = USART_ICR_ORECF | USART_ICR_IDLECF;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver of an accelerator asks for, where there is nothing to do: no cache that holds data is on, and the board
- * has not to start anything. */
+/* Defaults of the functions that the driver of an accelerator calls: no data cache is on, and the board has nothing to
+ * start. */
 #include "bare_metal.h"
 
 __attribute__((weak)) void utvm_cache_hand_over(const void *data, uint32_t bytes) {

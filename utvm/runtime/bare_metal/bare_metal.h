@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What the architectures without an operating system share. Each has a header core.h beside its own files, with what
- * only its own instructions can do.
+ * Shared by the architectures without an operating system. Each has a header core.h beside its own files, for
+ * operations that need instructions of its own.
  */
 #ifndef UTVM_BARE_METAL_H
 #define UTVM_BARE_METAL_H
@@ -20,28 +20,28 @@
 /** A register of a peripheral. */
 #define UTVM_REGISTER(address) (*(volatile uint32_t *)(uintptr_t)(address))
 
-/** Give variables their first values. The reset handler calls it before anything else that is C uses memory. */
+/** Initialise variables. The reset handler calls it before any other C code uses memory. */
 void utvm_memory_start(void);
 
-/** Let the stack from an address in it on go with utvm_fault. */
+/** Store the stack, from this address on, with utvm_fault. */
 void utvm_fault_keep_stack(uintptr_t from);
 
-/** Nothing is left to write into utvm_fault: tell of it, and stop. */
+/** utvm_fault is complete: report it, and stop. */
 void utvm_fault_complete(void);
 
-/** The architecture's: let the interrupts of a line in, while the core takes any. */
+/** Defined by the architecture: enable the interrupts of a line. */
 void utvm_interrupts_from(uint32_t line);
 
-/** Let those of all of the console's lines in. */
+/** Enable the interrupts of all lines of the console. */
 void utvm_console_lines_on(void);
 
-/** Where there are caches: write memory back and forget it, before something else than the core works with it. */
+/** If there are caches: write memory back and invalidate it, before a device other than the core uses it. */
 void utvm_cache_hand_over(const void *data, uint32_t bytes);
 
-/** Where there are caches: read anew what something else has written since. */
+/** If there are caches: invalidate memory that a device other than the core has written. */
 void utvm_cache_forget(const void *data, uint32_t bytes);
 
-/** The board's port: have the accelerator ready to be driven, as often as it is asked; false where there is none. */
+/** Defined by the board's port: start the accelerator, unless it is started; false if there is none. */
 bool utvm_port_start_accelerator(void);
 
 #endif /* __ASSEMBLER__ */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes with a fault record on every architecture, and how it ends. */
+/* The parts of a fault record that are the same on every architecture, and its end. */
 #include "bare_metal.h"
 #include "utvm.h"
 
@@ -10,7 +10,7 @@ const uint8_t *utvm_fault_stack(uint32_t *bytes) {
   return (const uint8_t *)(uintptr_t)utvm_fault.stack;
 }
 
-/* What the C library's assert() calls. */
+/* Called by the C library's assert(). */
 void __assert_func(const char *file, int line, const char *function, const char *expression);
 void __assert_func(const char *file, int line, const char *function, const char *expression) {
   (void)function;

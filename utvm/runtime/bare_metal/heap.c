@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the linker has left of the data's memory region. */
+/* The rest of the memory region for data, from the linker script. */
 #include "utvm.h"
 
 extern uint8_t _utvm_heap_start[], _utvm_heap_end[];

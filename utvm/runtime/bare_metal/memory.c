@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What C expects of memory before it begins: variables have their first values. */
+/* Initialises variables, before other C code runs. */
 #include <string.h>
 
 #include "bare_metal.h"

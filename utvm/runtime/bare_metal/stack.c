@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The high-water mark of the stack: the reset handler has painted it, what is no longer painted was used. */
+/* The high-water mark of the stack: the reset handler fills it with a pattern, which use overwrites. */
 #include "bare_metal.h"
 #include "utvm.h"
 

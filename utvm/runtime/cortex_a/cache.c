@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The data cache of level 1, by address (ARM DDI 0406C, B4.2.1), and that of level 2, a PL310, where what booted the
- * board has left it on (ARM DDI 0246H, 3.3). Lines of both have 32 bytes.
+ * The data cache of level 1, by address (ARM DDI 0406C, B4.2.1), and that of level 2, a PL310, if the boot
+ * image has left it on (ARM DDI 0246H, 3.3). Lines of both have 32 bytes.
  */
 #include "cortex_a.h"
 
@@ -36,7 +36,7 @@ void utvm_cache_hand_over(const void *data, uint32_t bytes) {
   __asm__ volatile("dsb" ::: "memory");
 }
 
-/* The outer one first: what is read into the inner one comes from there. */
+/* Level 2 first: level 1 is refilled from there. */
 void utvm_cache_forget(const void *data, uint32_t bytes) {
   const uint32_t begin = (uint32_t)data & ~(LINE - 1u);
   const uint32_t end = (uint32_t)data + bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What the shared files ask of the core, in its own instructions (ARM DDI 0406C, A8.8 and B9.3).
+ * Operations of the core for the shared files, in its own instructions (ARM DDI 0406C, A8.8 and B9.3).
  */
 #ifndef UTVM_CORE_H
 #define UTVM_CORE_H
@@ -8,22 +8,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Let no interrupt in. */
+/** Disable interrupts. */
 static inline void utvm_disable_interrupts(void) {
   __asm__ volatile("cpsid i" ::: "memory");
 }
 
-/** Let interrupts in. */
+/** Enable interrupts. */
 static inline void utvm_enable_interrupts(void) {
   __asm__ volatile("cpsie i" ::: "memory");
 }
 
-/** With interrupts disabled: sleep until there is one; one that is there already ends the sleep all the same. */
+/** With interrupts disabled: sleep until one is pending; return at once if one already is. */
 static inline void utvm_sleep(void) {
   __asm__ volatile("dsb\n wfi" ::: "memory");
 }
 
-/** Whether the core handles an exception: programs run in System mode, and interrupts are not told of anything. */
+/** Whether the core handles an exception: programs run in System mode; interrupt handlers do not call this. */
 static inline bool utvm_in_handler(void) {
   uint32_t status;
   __asm__ volatile("mrs %0, cpsr" : "=r"(status));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * The Cortex-A9 with its snoop control unit, interrupt controller and global timer (ARM DDI 0407G, DDI 0406C), and
- * what a board's port gives and takes.
+ * the interface to a board's port.
  */
 #ifndef UTVM_CORTEX_A_H
 #define UTVM_CORTEX_A_H
@@ -49,15 +49,15 @@ typedef struct {
 } utvm_peripherals_t;
 
 /**
- * The board's own port: where its peripherals are. What is neither memory nor a peripheral is not there for programs. Of a
- * port that is a name, they are the UART that its numbers name.
+ * Defined by a board's own port: the address ranges of peripherals. Other addresses that are not memory fault. With a
+ * shared port, they are those of the UART in its numbers.
  */
 extern const utvm_peripherals_t utvm_port_peripherals[];
 extern const uint32_t utvm_port_peripherals_count;
 
 /**
- * The board's own port: the global timer's ticks in so many core cycles, and the other way round. For a port that is a
- * name, two of its numbers say it: so many ticks in so many cycles.
+ * Defined by a board's own port: convert ticks of the global timer to core cycles, and back. With a shared port, two of
+ * its numbers give the ratio.
  */
 uint64_t utvm_port_ticks(uint64_t cycles);
 uint64_t utvm_port_cycles_of_ticks(uint64_t ticks);
@@ -73,17 +73,17 @@ static inline uintptr_t utvm_private_base(void) {
 void utvm_memory_map(void);
 
 #ifdef UTVM_ACCELERATOR
-/** The board's port: what is really at the address of the accelerator's registers, in whole MiB. */
+/** Defined by the board's port: the physical address to map for the accelerator's registers, in whole MiB. */
 uint32_t utvm_port_accelerator(uint32_t address);
 #endif
 
 /** Begin to take interrupts: all lines are off. */
 void utvm_interrupts_start(void);
 
-/** The handler of all interrupts. Returns an exception's number where one is a fault, else 0. */
+/** The handler of all interrupts. Returns the exception number if the interrupt is a fault, else 0. */
 uint32_t utvm_interrupt(void);
 
-/** The deadline has come: its interrupt is over. */
+/** The deadline has passed: clear its interrupt. */
 void utvm_alarm_stop(void);
 
 /** Write utvm_fault and stop. */

@@ -17,7 +17,7 @@
 
 #ifdef UTVM_PORT_TICKS
 
-/* An instruction of an emulator takes more than two ticks: the nearest whole number of them is the right one. */
+/* An emulator's instruction takes more than two ticks, so rounding to the nearest whole number is exact. */
 uint64_t utvm_port_cycles_of_ticks(uint64_t ticks) {
   return ((UTVM_PORT_CYCLES * ticks) + (UTVM_PORT_TICKS / 2u)) / UTVM_PORT_TICKS;
 }
@@ -45,7 +45,7 @@ static uint64_t ticks(void) {
 }
 
 void utvm_cycles_start(void) {
-  /* No prescaler. What counts already is left to: both cores share the timer. */
+  /* No prescaler. A running timer is not restarted: both cores share it. */
   *timer(TIMER_CONTROL) = CONTROL_ENABLE;
   *timer(TIMER_STATUS) = 1u;
   utvm_interrupts_from(GLOBAL_TIMER_LINE);
@@ -62,7 +62,7 @@ void utvm_alarm_stop(void) {
 }
 
 void utvm_alarm(uint64_t cycles) {
-  /* Without the comparator while it changes: half of a new deadline may lie in the past. */
+  /* The comparator is off while it changes: half of a new deadline may be in the past. */
   utvm_alarm_stop();
   if (cycles != 0u) {
     const uint64_t at = ticks() + utvm_port_ticks(cycles);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What went wrong, kept where the host finds it (ARM DDI 0406C, B1.9 and B3.13). */
+/* Stores a fault for the host (ARM DDI 0406C, B1.9 and B3.13). */
 #include <stdbool.h>
 
 #include "cortex_a.h"
@@ -28,11 +28,11 @@ void utvm_fault_record(const uint32_t *frame, uint32_t exception) {
     utvm_fault.registers[word] = frame[word];
   }
   if ((exception == EXCEPTION_UNDEFINED) && ((frame[FRAME_STATUS] & STATUS_THUMB) != 0u)) {
-    /* In Thumb code, which the C library is, the handler is told a place two bytes nearer (table B1-7). */
+    /* In Thumb code, such as the C library, the link register is two bytes lower (table B1-7). */
     utvm_fault.registers[FRAME_PC] += 2u;
   }
   utvm_fault.registers_valid = 1u;
-  /* A stack that overflowed has its pointer outside: what is told of it begins where it ends. */
+  /* After an overflow, the stack pointer is outside the stack: store the stack from its end. */
   const uint32_t sp = frame[FRAME_SP];
   const bool inside = (sp >= (uint32_t)_utvm_stack_start) && (sp < (uint32_t)_utvm_stack_end);
   utvm_fault_keep_stack(inside ? sp : (uintptr_t)_utvm_stack_start);

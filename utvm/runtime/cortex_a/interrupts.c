@@ -19,7 +19,7 @@
 
 #define ALL_PRIORITIES 0xFFu
 #define LINE_MASK 0x3FFu
-#define NO_LINE 1020u /* and those above: there is none to take */
+#define NO_LINE 1020u /* and those above: no pending interrupt */
 #define FIRST_SHARED_LINE 32u
 #define FIRST_CORE 1u
 #define LINES_A_WORD 32u
@@ -39,7 +39,7 @@ void utvm_interrupts_start(void) {
     *distributor(GICD_ICENABLER + (first / 8u)) = 0xFFFFFFFFu;
     *distributor(GICD_ICPENDR + (first / 8u)) = 0xFFFFFFFFu;
   }
-  /* What was being handled when another program was stopped is over. */
+  /* End an interrupt that was active when another program was stopped. */
   for (first = 0u; first < UTVM_INTERRUPTS; first++) {
     const uint32_t line = *cpu(GICC_IAR) & LINE_MASK;
     if (line >= NO_LINE) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory management unit: every address is its own, and only what the board has is there. So the caches work,
- * unaligned accesses are allowed, and a stack that overflows or a null pointer faults at the instruction that does it.
+ * The memory management unit: addresses are not translated, and only those that the board has are mapped. So caches work,
+ * unaligned accesses are allowed, and a stack overflow or a null pointer faults at the instruction that causes it.
  * Without the unit, data is never cached and unaligned accesses are faults (ARM DDI 0406C, B3.2.1 and A3.2.1).
  *
  * The level 2 cache stays as it is: off after a reset. Descriptors: DDI 0406C, B3.5.1; attributes: B3.8.2.
@@ -47,7 +47,7 @@ static uint32_t sections[SECTIONS] __attribute__((aligned(4 * SECTIONS)));
 static uint32_t pages[PAGE_TABLES][PAGES] __attribute__((aligned(4 * PAGES)));
 static uint32_t page_tables;
 
-/* Describe a section by its pages, of which none is there yet, unless that has been done. */
+/* Return the page table of a section; create it, with all pages unmapped, on first use. */
 static uint32_t *pages_of(uint32_t section) {
   uint32_t *found = NULL;
   uint32_t table;
@@ -101,14 +101,14 @@ void utvm_memory_map(void) {
   for (number = 0u; number < utvm_port_peripherals_count; number++) {
     map_peripherals(&utvm_port_peripherals[number]);
   }
-  /* The core's own: interrupts and timers. */
+  /* Private peripherals of the core: interrupts and timers. */
   const utvm_peripherals_t private = {(uint32_t)utvm_private_base() & ~(MEBIBYTE - 1u), 1u};
   map_peripherals(&private);
 #ifdef UTVM_ACCELERATOR
   sections[UTVM_ACCELERATOR / MEBIBYTE] = utvm_port_accelerator(UTVM_ACCELERATOR) | SECTION_FULL_ACCESS |
                                           SECTION_DEVICE | SECTION_NEVER_EXECUTED | SECTION;
 #endif
-  /* The tables are in memory now: the data cache was off. */
+  /* The data cache was off, so the tables are in memory. */
   __asm__ volatile("dsb" ::: "memory");
   __asm__ volatile("mcr p15, 0, %0, c2, c0, 2" ::"r"(0u));                 /* TTBCR: one table */
   __asm__ volatile("mcr p15, 0, %0, c2, c0, 0" ::"r"((uint32_t)sections)); /* TTBR0 */

@@ -5,7 +5,7 @@
  */
 #include "cortex_a.h"
 
-        /* Named here: the linker would use the name of a temporary file. */
+        /* Named here, since the linker would use the name of a temporary file. */
         .file   "startup.S"
         .syntax unified
         .arm
@@ -23,7 +23,7 @@ utvm_vectors:
         b       interrupt
         b       trap_fiq
 
-        /* What a debugger sets before it starts the image: Supervisor mode in Arm state, nothing interrupts. */
+        /* The debugger sets this CPSR before it starts the image: Supervisor mode, Arm state, interrupts masked. */
         .global utvm_entry_cpsr
         .set    utvm_entry_cpsr, 0x1D3
 
@@ -35,8 +35,8 @@ utvm_reset:
         ldr     sp, =_utvm_stack_end
 
         /*
-         * A program before this one may have left the data cache on: what it holds is memory's, and goes there. After
-         * a reset it holds nothing that means anything (DDI 0407G, 7.1), and is only emptied.
+         * An earlier program may have left the data cache on: its contents are then written back to memory. After a
+         * reset, the contents are undefined (DDI 0407G, 7.1), and are only invalidated.
          */
         mrc     p15, 0, r11, c1, c0, 0  /* SCTLR */
         ldr     r0, =0x1FE0             /* ways in bits 31:30, sets in 12:5: 32 KiB, lines of 32 bytes, four ways */
@@ -83,8 +83,8 @@ utvm_reset:
         .size   utvm_reset, . - utvm_reset
 
         /*
-         * An exception that is not expected. Its mode's stack pointer is a place for the registers: the stack may be
-         * what has failed. The mode's link register is a few bytes behind the instruction (DDI 0406C, table B1-7).
+         * Unexpected exceptions. The stack pointer of the mode points to a buffer for the registers, since the stack may
+         * have failed. The link register is a few bytes behind the instruction (DDI 0406C, table B1-7).
          */
         .macro  trap name, number, behind
         .type   trap_\name, %function
@@ -115,8 +115,8 @@ fault:
         .size   fault, . - fault
 
         /*
-         * All interrupts. C runs on the program's stack in the program's mode, with the registers kept apart: they are
-         * what a fault is told with, if the interrupt is the watchdog's.
+         * All interrupts. C runs on the program's stack in the program's mode. The registers are stored separately, for
+         * the fault record if the interrupt is the watchdog's.
          */
         .type   interrupt, %function
 interrupt:

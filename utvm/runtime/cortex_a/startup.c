@@ -11,10 +11,10 @@ void utvm_start(void) {
   utvm_memory_map();
   utvm_interrupts_start();
   utvm_enable_interrupts();
-  /* What went wrong before, or in another program: from now on it comes where it belongs. */
+  /* Enable asynchronous aborts; earlier ones are reported now. */
   __asm__ volatile("cpsie a" ::: "memory");
   utvm_main();
-  /* Nothing is left to do. */
+  /* Nothing else to do. */
   utvm_disable_interrupts();
   for (;;) {
     __asm__ volatile("wfi");

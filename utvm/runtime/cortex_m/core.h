@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What the shared files ask of the core, in its own instructions (ARM DDI 0403E, A7.7 and B1.4).
+ * Operations of the core for the shared files, in its own instructions (ARM DDI 0403E, A7.7 and B1.4).
  */
 #ifndef UTVM_CORE_H
 #define UTVM_CORE_H
@@ -8,17 +8,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Let no interrupt in. */
+/** Disable interrupts. */
 static inline void utvm_disable_interrupts(void) {
   __asm__ volatile("cpsid i" ::: "memory");
 }
 
-/** Let interrupts in. */
+/** Enable interrupts. */
 static inline void utvm_enable_interrupts(void) {
   __asm__ volatile("cpsie i" ::: "memory");
 }
 
-/** With interrupts disabled: sleep until there is one; one that is there already ends the sleep all the same. */
+/** With interrupts disabled: sleep until one is pending; return at once if one already is. */
 static inline void utvm_sleep(void) {
   __asm__ volatile("dsb\n wfi" ::: "memory");
 }
@@ -30,7 +30,7 @@ static inline bool utvm_in_handler(void) {
   return exception != 0u;
 }
 
-/** Others see memory change in the order that is written here. */
+/** Make memory accesses visible to others in program order. */
 static inline void utvm_memory_barrier(void) {
   __asm__ volatile("dmb" ::: "memory");
 }

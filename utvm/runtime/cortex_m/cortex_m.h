@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * Core registers of Armv7-M (ARM DDI 0403E, B3.2 and C1.8). Of Armv6-M (DDI 0419) and Armv8-M (DDI 0553B) those that are
- * used are at the same addresses, as far as they have them.
+ * Core registers of Armv7-M (ARM DDI 0403E, B3.2 and C1.8). Armv6-M (DDI 0419) and Armv8-M (DDI 0553B) have those used
+ * here at the same addresses, or not at all.
  */
 #ifndef UTVM_CORTEX_M_H
 #define UTVM_CORTEX_M_H
@@ -63,14 +63,14 @@
 /** SysTick's handler: keeps the 64-bit cycle counter. */
 void utvm_cycles_tick(void);
 
-/** r4 to r11 as the fault handler found them. */
+/** r4 to r11 on entry to the fault handler. */
 extern uint32_t utvm_fault_saved[8];
 
 /**
  * Write utvm_fault and stop.
  *
  * @param frame       the exception frame, if the stack held
- * @param exc_return  EXC_RETURN as the handler found it in LR
+ * @param exc_return  EXC_RETURN: LR on entry to the handler
  */
 void utvm_fault_record(const uint32_t *frame, uint32_t exc_return);
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A 64-bit cycle counter. DWT's CYCCNT has 32 bits, 20 s at 216 MHz; SysTick comes by more often than that and
- * adds up what has passed (ARM DDI 0403E, C1.8.8 and B3.3). A board whose core has no CYCCNT counts in its port, or with
- * SysTick itself. With UTVM_KERNEL_TICKS, SysTick is a kernel's, which calls utvm_cycles_tick() at each of its ticks.
+ * A 64-bit cycle counter. DWT's CYCCNT has 32 bits, 20 s at 216 MHz; the SysTick interrupt is more frequent and adds
+ * up the cycles (ARM DDI 0403E, C1.8.8 and B3.3). On a core without CYCCNT, the board's port counts, or SysTick itself.
+ * With UTVM_KERNEL_TICKS, SysTick belongs to a kernel, which calls utvm_cycles_tick() at each tick.
  */
 #include "cortex_m.h"
 #include "utvm.h"
 
 #ifdef UTVM_NOBODY_COUNTS
 
-/* Neither unit is touched: a core may have none of them. */
+/* Neither unit is accessed: a core may have neither. */
 void utvm_cycles_tick(void) {
 }
 
@@ -34,7 +34,7 @@ static uint64_t deadline; /* 0: none */
 
 #ifdef UTVM_PORT_COUNTS
 
-/* The reference clock, which is the slower one: what an interrupt takes is counted too, so they shall be few. */
+/* The reference clock, the slower one: interrupts are counted too, so there should be few. */
 #define SYSTICK_CLOCK 0u
 
 static void start_counter(void) {
@@ -53,7 +53,7 @@ static uint32_t in_cycles(uint32_t counts) {
 
 #define SYSTICK_CLOCK SYST_CSR_CLKSOURCE
 #define SYSTICK_BITS 24u
-#define SYSTICK_ROUND 0x1000000u /* 2 to the power of that */
+#define SYSTICK_ROUND 0x1000000u /* 2 to the power of SysTick's bits */
 #define COUNTS_BY_SYSTICK 1
 
 static uint32_t rounds;
@@ -63,7 +63,7 @@ static void start_counter(void) {
   rounds = 0u;
 }
 
-/* It counts down, and asks for its interrupt where it comes to 0. Called where that is held back. */
+/* SysTick counts down, and requests its interrupt at 0. Called with the interrupt masked. */
 static uint32_t counter(void) {
   uint32_t value = SYST_CVR;
   uint32_t round = rounds;
@@ -82,8 +82,8 @@ static uint32_t counter(void) {
 static uint32_t in_cycles(uint32_t counts) {
 #ifdef UTVM_COUNT_SCALE
   /*
-   * A tick is a count's part (in units of 2^-32). Two readings are less than a tick off what passed between them: where
-   * a count is more than two, the nearest whole number is the right one. No division: its time depends on what it is of.
+   * A tick is a fraction of a count (in units of 2^-32). The difference of two readings is wrong by less than a tick: if
+   * a count has more than two ticks, rounding is exact. No division, because its time depends on its operands.
    */
   return (uint32_t)((((uint64_t)counts * UTVM_COUNT_SCALE) + 0x80000000u) >> 32);
 #else
@@ -127,7 +127,7 @@ void utvm_cycles_tick(void) {
   add_up();
   if ((deadline != 0u) && (total >= deadline)) {
     deadline = 0u;
-    /* Taken when this handler returns, with the frame of what takes too long. */
+    /* Taken when this handler returns, so that its frame is that of the code that takes too long. */
     SCB_ICSR = ICSR_PENDSVSET;
   }
 }
@@ -142,8 +142,8 @@ static __attribute__((noinline)) uint32_t cycles_with(uint32_t request, uint32_t
 }
 
 /*
- * A tick comes often, and what its handler takes is no program's: that is measured once, and taken off. An interrupt that
- * is asked for by hand looks like a round of the counter, which it was not.
+ * Ticks are frequent, and the time of their handler is not the program's: it is measured once and subtracted. An interrupt
+ * that software requests looks like a wrap of the counter, though the counter did not wrap.
  */
 static void measure_a_tick(void) {
   const uint32_t without = cycles_with(0u, 0u);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What went wrong, kept where the host finds it (ARM DDI 0403E, B1.5.6, B1.5.14 and B3.2.15). */
+/* Stores a fault for the host (ARM DDI 0403E, B1.5.6, B1.5.14 and B3.2.15). */
 #include <stdbool.h>
 
 #include "cortex_m.h"
@@ -15,10 +15,10 @@
 
 extern uint32_t _utvm_stack_start[], _utvm_stack_end[];
 
-/* r4 to r11: the handler's first instructions put them there. */
+/* r4 to r11, stored by the handler's first instructions. */
 uint32_t utvm_fault_saved[8];
 
-/* What the stack pointer was before the exception put its frame there (ARM DDI 0403E, B1.5.7). */
+/* The stack pointer before the exception pushed its frame (ARM DDI 0403E, B1.5.7). */
 static uint32_t stack_pointer_before(const uint32_t *frame, uint32_t exc_return) {
   uint32_t words = FLOAT_FRAME_WORDS;
   if ((exc_return & EXC_RETURN_NO_FLOAT) != 0u) {
@@ -31,13 +31,13 @@ static uint32_t stack_pointer_before(const uint32_t *frame, uint32_t exc_return)
 }
 
 void utvm_fault_record(const uint32_t *frame, uint32_t exc_return) {
-  /* Where the frame's words go, by DWARF's numbers: r0 to r3, r12, lr, pc and, behind them, xpsr. */
+  /* DWARF numbers of the frame's words: r0 to r3, r12, lr, pc; xpsr follows them. */
   static const uint8_t places[FRAME_WORDS] = {0u, 1u, 2u, 3u, 12u, 14u, 15u, 16u};
   uint32_t exception;
   uint32_t word;
   __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
 #ifdef UTVM_STACK_GUARD
-  /* It has done what it was for, and would be in the way of a debugger that looks at the stack. */
+  /* The stack guard is no longer needed, and would hide the stack from a debugger. */
   MPU_CTRL = 0u;
 #endif
   utvm_fault_begin();
@@ -49,10 +49,10 @@ void utvm_fault_record(const uint32_t *frame, uint32_t exc_return) {
   utvm_fault.status[3] = SCB_BFAR;
 #endif
   utvm_fault.status[4] = exc_return;
-  /* A stack that overflowed has its frame outside: reading it would fault again, and lock the core up. */
+  /* After a stack overflow, the frame is outside the stack: reading it would fault again, and lock up the core. */
   bool valid = (frame >= _utvm_stack_start) && (&frame[FRAME_WORDS] <= _utvm_stack_end);
 #ifdef __ARM_ARCH_8M_MAIN__
-  /* Stopped at its limit, it got none. */
+  /* After a stack limit fault, there is no frame. */
   valid = valid && ((utvm_fault.status[0] & CFSR_STKOF) == 0u);
 #endif
   utvm_fault_keep_stack((uintptr_t)(valid ? frame : _utvm_stack_start));

@@ -6,16 +6,16 @@
  */
 #include "cortex_m.h"
 
-        /* Named here: the linker would use the name of a temporary file. */
+        /* Named here, since the linker would use the name of a temporary file. */
         .file   "startup.S"
         .syntax unified
         .thumb
 
-        /* What a debugger that starts the program in RAM sets in xPSR: Thumb state. A reset takes it from flash. */
+        /* The xPSR that a debugger sets to start the program in RAM: Thumb state. A reset sets it by itself. */
         .global utvm_entry_xpsr
         .set    utvm_entry_xpsr, 0x01000000
 
-        /* A kernel that an image has beside the runtime names its own. */
+        /* An image with a kernel defines the kernel's handlers. */
 #ifndef UTVM_SVCALL
 #define UTVM_SVCALL utvm_trap
 #endif
@@ -92,8 +92,8 @@ utvm_reset:
         .size   utvm_reset, . - utvm_reset
 
         /*
-         * Every exception that is not expected ends here. It moves to a stack of its own before it touches
-         * memory: the fault may have been the stack's.
+         * All unexpected exceptions. The handler switches to its own stack before it accesses memory, since
+         * the stack may have caused the fault.
          */
         .global utvm_trap
         .type   utvm_trap, %function
@@ -126,7 +126,7 @@ utvm_trap:
         ldr     r2, =utvm_fault_saved
         stm     r2, {r4-r11}
 #ifdef __ARM_ARCH_8M_MAIN__
-        /* The limit is the other stack's. */
+        /* The limit is for the other stack. */
         movs    r2, #0
         msr     msplim, r2
 #endif

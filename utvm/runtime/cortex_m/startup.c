@@ -14,7 +14,7 @@ void utvm_start(void);
 
 extern const uint8_t _utvm_stack_guard[];
 
-/* What lies below the stack is memory, or answers as if it were: an overflow shall fault (ARM DDI 0403E, B3.5). */
+/* Accesses below the stack do not fail by themselves: make an overflow fault (ARM DDI 0403E, B3.5). */
 static void guard_stack(void) {
   MPU_RNR = 0u;
   MPU_RBAR = (uint32_t)(uintptr_t)_utvm_stack_guard;
@@ -41,7 +41,7 @@ void utvm_start(void) {
 
   utvm_memory_start();
 
-  SCB_VTOR = (uint32_t)utvm_vectors; /* where the core has it: a Cortex-M0 finds its table at 0 */
+  SCB_VTOR = (uint32_t)utvm_vectors; /* if the core has it: a Cortex-M0 has its table at 0 */
 #ifndef UTVM_BASELINE
   /* Each fault to its own handler, so that the record names it; a division by zero is one. */
   SCB_SHCSR |= SHCSR_MEMFAULTENA | SHCSR_BUSFAULTENA | SHCSR_USGFAULTENA;
@@ -51,7 +51,7 @@ void utvm_start(void) {
   guard_stack();
 #endif
   utvm_main();
-  /* Nothing is left to do. Without the counter's tick nothing wakes the core but a debugger or a reset. */
+  /* Nothing else to do. Without the counter's tick, only a debugger or a reset wakes the core. */
   SYST_CSR = 0u;
   for (;;) {
     __asm__ volatile("wfi");

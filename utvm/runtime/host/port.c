@@ -19,7 +19,7 @@
 
 #define HEAP_BYTES (16u * 1024u * 1024u)
 #define NANOSECONDS 1000000000u
-/* Behind the numbers of Cortex-M's exceptions. */
+/* Above the numbers of Cortex-M's exceptions. */
 #define FIRST_SIGNAL 0x10000u
 
 static uint8_t heap[HEAP_BYTES] UTVM_ALIGNED;
@@ -27,10 +27,10 @@ uint8_t *const utvm_heap_start = heap;
 uint8_t *const utvm_heap_end = &heap[HEAP_BYTES];
 
 static struct timespec started;
-/* Where the fault happened, and the calls under way, those of the signal's handler first: addresses of code. */
+/* Code addresses: the fault and its callers, preceded by those of the signal handler. */
 static void *places[UTVM_FAULT_STACK_BYTES / sizeof(void *)];
 static uint32_t places_bytes;
-/* A signal handler's own stack: the fault may have been the other one's. */
+/* The stack of signal handlers: the other one may have caused the fault. */
 static uint8_t signal_stack[65536] UTVM_ALIGNED;
 
 const uint8_t *utvm_fault_stack(uint32_t *bytes) {
@@ -41,7 +41,7 @@ const uint8_t *utvm_fault_stack(uint32_t *bytes) {
 static void take_signal(int number, siginfo_t *information, void *context) {
   const int most = (int)(sizeof places / sizeof places[0]) - 1;
   if ((information->si_code <= 0) && (information->si_pid != getpid())) {
-    /* Somebody else's signal says nothing of the program: it ends the process, as it would any other. */
+    /* A signal from another process is not a fault of the program: it ends this process as usual. */
     (void)signal(number, SIG_DFL);
     (void)raise(number);
     return;
@@ -112,7 +112,7 @@ void utvm_alarm(uint64_t cycles) {
   (void)setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* What the C library's assert() calls. */
+/* Called by the C library's assert(). */
 void __assert_fail(const char *expression, const char *file, unsigned int line, const char *function) {
   (void)function;
   utvm_assertion_failed(file, (int)line, expression);

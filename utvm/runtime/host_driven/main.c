@@ -7,7 +7,7 @@
 volatile utvm_request_t utvm_request;
 
 __attribute__((noinline)) void utvm_host_turn(void) {
-  /* An instruction for the breakpoint to sit on that no optimisation merges with another. The host goes on behind it. */
+  /* An instruction for the breakpoint, which no optimisation merges with another. The host resumes after it. */
   __asm__ volatile("nop\n.globl utvm_host_go\nutvm_host_go:" ::: "memory");
 }
 
@@ -27,5 +27,5 @@ void utvm_main(void) {
 }
 
 void utvm_fault_report(void) {
-  /* The host has a breakpoint where this returns to. */
+  /* The host has a breakpoint at the return address. */
 }

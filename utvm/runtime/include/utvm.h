@@ -43,7 +43,7 @@ extern const utvm_program_t utvm_programs[];
 extern const uint32_t utvm_program_count;
 extern uint8_t utvm_arena[];
 
-/** Memory that nothing else uses: tensors of an RPC client lie there. */
+/** Memory that nothing else uses, for tensors of an RPC client. */
 extern uint8_t *const utvm_heap_start;
 extern uint8_t *const utvm_heap_end;
 
@@ -56,7 +56,7 @@ typedef struct {
   uint32_t bytes;        /**< of the whole tensor */
 } utvm_tensor_type_t;
 
-/** What RPC clients may know of a program. */
+/** Types of a program's tensors, for RPC clients. */
 typedef struct {
   const utvm_tensor_type_t *inputs;
   uint32_t input_count;
@@ -64,7 +64,7 @@ typedef struct {
   uint32_t output_count;
 } utvm_signature_t;
 
-/** One entry a program; the firmware builder writes it. */
+/** One entry for each program; the firmware builder writes it. */
 extern const utvm_signature_t utvm_signatures[];
 
 /** An operator of a model, for RPC clients. */
@@ -80,7 +80,7 @@ extern const utvm_operator_t utvm_operators[];
 extern const uint32_t utvm_operator_count;
 extern uint32_t utvm_operator_uses[];
 
-/** Where nothing runs, in place of a number. */
+/** In place of an index: nothing runs. */
 #define UTVM_NOTHING 0xFFFFFFFFu
 
 /**
@@ -94,36 +94,36 @@ typedef struct {
 
 extern volatile utvm_running_t utvm_running;
 
-/** Whether the time of each step is kept, and where: the firmware builder leaves room for so many steps. */
+/** Whether the time of each step is stored, and where; the firmware builder sets the number of steps. */
 extern volatile bool utvm_profiling;
 extern uint64_t utvm_step_cycles[];
 extern const uint32_t utvm_step_room;
 
-/** A step takes the time from now on; for utvm_step(). */
+/** Count time for this step from now on; for utvm_step(). */
 void utvm_profile_step(uint32_t number);
 
 /** Store the cycles of each step of the next run in utvm_step_cycles, until utvm_profiling is cleared. */
 void utvm_profile_begin(void);
 
-/** The run has ended at a count of cycles; for utvm_run(). */
+/** The run has ended at this count of cycles; for utvm_run(). */
 void utvm_profile_end(uint64_t cycles);
 
-/** Something is about to run, and has ended: for whatever runs it. */
+/** Called before and after every run, by its caller. */
 void utvm_run_begins(uint32_t program, uint32_t step);
 void utvm_run_ends(void);
 
-/** Let a run take so many cycles, from the next one on; a longer one is a fault. 0 is no limit. */
+/** Limit the cycles of each following run; a longer one is a fault. 0 is no limit. */
 void utvm_limit_runs(uint64_t cycles);
 
-/** A fault comes so many cycles from now, or none where that is 0. A board may take a tick of SysTick longer. */
+/** Cause a fault after so many cycles; 0 cancels it. A board may take one tick of SysTick longer. */
 void utvm_alarm(uint64_t cycles);
 
-/** What the host asks for: written by the host while the core is stopped at utvm_host_turn(). */
+/** The host's request, written while the core is stopped at utvm_host_turn(). */
 typedef struct {
   uint32_t program; /**< index into utvm_programs */
 } utvm_request_t;
 
-/** What is known of the last run. */
+/** Results of the last run. */
 typedef struct {
   uint32_t runs;       /**< runs since reset */
   int32_t status;      /**< what the program returned; UTVM_NO_SUCH_PROGRAM for a bad index */
@@ -138,47 +138,47 @@ typedef struct {
 extern volatile utvm_request_t utvm_request;
 extern volatile utvm_reply_t utvm_reply;
 
-/** Run a program once, on the inputs in its place, and keep the figures in utvm_reply; returns its status. */
+/** Run a program once on its inputs, and store the results in utvm_reply; returns its status. */
 int32_t utvm_run(uint32_t program);
 
 /** The host's breakpoint: the core is here whenever it waits for a request. */
 void utvm_host_turn(void);
 
-/** Bytes of stack that are told with a fault, at most. */
+/** Maximum bytes of stack in a fault report. */
 #define UTVM_FAULT_STACK_BYTES 1024u
 
-/** Bytes of an assertion's words, the zero at their end counted. */
+/** Bytes of an assertion's message, with its terminating zero. */
 #define UTVM_FAULT_WORDS_BYTES 96u
 
-/** Status words that are told with a fault, and registers: which they are is the architecture's to say. */
+/** Status words and registers in a fault record; the architecture defines their meaning. */
 #define UTVM_FAULT_STATUS_WORDS 6u
 #define UTVM_FAULT_REGISTERS 33u
 
-/** What the fault handler found. */
+/** A fault record. */
 typedef struct {
   uint32_t magic;           /**< UTVM_FAULT_MAGIC once the record is complete */
   uint32_t exception;       /**< its number in the architecture */
-  uint32_t status[UTVM_FAULT_STATUS_WORDS]; /**< the registers that tell more of it */
-  uint32_t registers_valid; /**< 0 if the stack had failed: of the registers, the stack pointer alone is real */
+  uint32_t status[UTVM_FAULT_STATUS_WORDS]; /**< fault status registers */
+  uint32_t registers_valid; /**< 0 if the stack failed: only the stack pointer is valid */
   uint32_t program;         /**< utvm_running */
   uint32_t step;
   uint32_t stack_bytes;     /**< of the stack, at most UTVM_FAULT_STACK_BYTES */
-  uint64_t stack;           /**< where the stack that goes with it begins, as far as it is in memory */
-  uint64_t registers[UTVM_FAULT_REGISTERS]; /**< as they were at the fault, by the number that DWARF gives them */
-  char words[UTVM_FAULT_WORDS_BYTES]; /**< what an assertion says; else empty */
+  uint64_t stack;           /**< start address of the stored stack */
+  uint64_t registers[UTVM_FAULT_REGISTERS]; /**< at the fault, by DWARF number */
+  char words[UTVM_FAULT_WORDS_BYTES]; /**< message of an assertion, else empty */
 } utvm_fault_t;
 
 #define UTVM_FAULT_MAGIC 0x544C5546u /* "FULT" */
 
 extern volatile utvm_fault_t utvm_fault;
 
-/** Begin utvm_fault: forget what was in it, keep an assertion's words, and note what was running. */
+/** Start utvm_fault: clear it except for an assertion's message, and record what was running. */
 void utvm_fault_begin(void);
 
 /** The stack that goes with a fault: from the place of the fault to its callers. */
 const uint8_t *utvm_fault_stack(uint32_t *bytes);
 
-/** Stop with an assertion's words: where in the source, and what should have been true. */
+/** Stop with an assertion's message: its place in the source, and the expression that is false. */
 void utvm_assertion_failed(const char *file, int line, const char *expression);
 
 /** Called once utvm_fault is complete: the executor tells the host, if it can. */
@@ -187,7 +187,7 @@ void utvm_fault_report(void);
 /** The host's second breakpoint: the core is here, for good, once utvm_fault is complete. */
 void utvm_fault_stop(void);
 
-/** Whether there is one; where nobody counts, all that follows is 0. */
+/** Whether there is a cycle counter; without one, all counts are 0. */
 #ifdef UTVM_NOBODY_COUNTS
 #define UTVM_HAS_COUNTER false
 #else
@@ -213,8 +213,8 @@ void utvm_port_init(void);
 void utvm_port_write(const char *text, uint32_t size);
 
 /**
- * For a board whose board.yaml says that its port counts: start a counter, read it, and turn the difference of two
- * readings into cycles. It counts up and has 32 bits, which must last longer than SysTick's 24.
+ * For a board with cycle_counter: port in board.yaml: start a counter, read it, and convert the difference of two
+ * readings to cycles. It counts up and has 32 bits, which must take longer to wrap than SysTick's 24.
  */
 void utvm_port_start_counter(void);
 uint32_t utvm_port_counter(void);
@@ -227,21 +227,21 @@ uint32_t utvm_port_cycles(uint32_t counts);
 void utvm_port_listen(void);
 
 /**
- * Send what there is by interrupts: ask utvm_pipe_next() until there is no more, now or in the port's handler. Called
+ * Send queued bytes by interrupts: call utvm_pipe_next() until it returns false, now or in the port's handler. Called
  * with interrupts masked.
  */
 void utvm_port_send(void);
 
-/** For faults: wait, without interrupts, until utvm_port_write() can follow what utvm_pipe_next() gave. */
+/** For faults: wait, without interrupts, until all bytes of utvm_pipe_next() are sent and utvm_port_write() can follow. */
 void utvm_port_drain(void);
 
 /** The handler of the console's interrupt lines, which board.yaml names. */
 void utvm_port_interrupt(void);
 
-/** For the port's handler: a byte has come. */
+/** For the port's handler: a byte was received. */
 void utvm_pipe_received(uint8_t byte);
 
-/** For the port's handler: the next byte to send; false where there is none. */
+/** For the port's handler: the next byte to send; false if there is none. */
 bool utvm_pipe_next(uint8_t *byte);
 
 /** Why the board was reset last, in a few words. */

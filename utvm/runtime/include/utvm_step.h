@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What libraries that are compiled for firmware do before each of their steps.
+ * Called before each step of a library that is compiled for firmware.
  */
 #ifndef UTVM_STEP_H
 #define UTVM_STEP_H

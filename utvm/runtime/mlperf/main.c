@@ -13,8 +13,8 @@
  *   results             m-results-[...]
  *   help
  *
- * "m-utvm-cycles-N" is ours: the cycles of the N runs alone. What a line of it means where nothing counts time is
- * whatever the board's counter counts.
+ * "m-utvm-cycles-N" is utvm's own: the cycles of the N runs alone. Its unit is that of the board's counter, which on
+ * virtual boards is not time.
  */
 #include <stdbool.h>
 #include <string.h>
@@ -37,7 +37,7 @@
 
 static const char letters[] = "0123456789abcdef";
 static char command[COMMAND_BYTES + 1u];
-static uint32_t expected; /* bytes of the input that are to come, and how many have */
+static uint32_t expected; /* bytes expected of the input, and received */
 static uint32_t loaded;
 
 static void say(const char *text) {
@@ -87,7 +87,7 @@ static void say_results(void) {
   say("]" LINE_END);
 }
 
-/* The next word of a command, whose end becomes a zero; null where there is none. */
+/* The next word of a command, terminated by a zero; null if there is none. */
 static char *next_word(char **rest) {
   char *word = *rest;
   while (*word == ' ') {
@@ -104,7 +104,7 @@ static char *next_word(char **rest) {
   return (*word == '\0') ? NULL : word;
 }
 
-/* A number in decimal digits; false where the word is none, or too large. */
+/* Parse a decimal number; false if the word is not one, or too large. */
 static bool number_of(const char *word, uint32_t *number) {
   uint64_t value = 0u;
   uint32_t index = 0u;
@@ -116,7 +116,7 @@ static bool number_of(const char *word, uint32_t *number) {
   return (index > 0u) && (word[index] == '\0') && (value <= UINT32_MAX);
 }
 
-/* Run so many times; false where the model refuses, which is said. */
+/* Run the model; false, with a message, if it returns an error. */
 static bool run(uint32_t times, uint64_t *cycles) {
   for (uint32_t done = 0u; done < times; done++) {
     if (utvm_run(0u) != 0) {
@@ -234,7 +234,7 @@ static void answer(void) {
   char *rest = command;
   const char *word = next_word(&rest);
   if (word == NULL) {
-    /* An empty command: a runner flushes the line with it. */
+    /* An empty command, with which a runner flushes the line. */
   } else if (strcmp(word, "name") == 0) {
     say("m-name-dut-[" UTVM_BOARD_NAME "]" LINE_END);
   } else if (strcmp(word, "timestamp") == 0) {
@@ -276,7 +276,7 @@ void utvm_main(void) {
       command[length] = letter;
       length++;
     } else {
-      /* Ends of lines are no part of it; what is too long is cut. */
+      /* Line ends are not part of a command; one that is too long is truncated. */
     }
   }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What the shared files ask of the core, in its own instructions (RISC-V Instruction Set Manual, Volume I, 2.7 and 9.1;
+ * Operations of the core for the shared files, in its own instructions (RISC-V Instruction Set Manual, Volume I: 2.7, 9.1;
  * Volume II, 3.3.3).
  */
 #ifndef UTVM_CORE_H
@@ -11,17 +11,17 @@
 
 #include "riscv.h"
 
-/** Let no interrupt in. */
+/** Disable interrupts. */
 static inline void utvm_disable_interrupts(void) {
   __asm__ volatile("csrc mstatus, %0" ::"i"(MSTATUS_MIE) : "memory");
 }
 
-/** Let interrupts in. */
+/** Enable interrupts. */
 static inline void utvm_enable_interrupts(void) {
   __asm__ volatile("csrs mstatus, %0" ::"i"(MSTATUS_MIE) : "memory");
 }
 
-/** With interrupts disabled: sleep until there is one; one that is there already ends the sleep all the same. */
+/** With interrupts disabled: sleep until one is pending; return at once if one already is. */
 static inline void utvm_sleep(void) {
   __asm__ volatile("wfi" ::: "memory");
 }
@@ -31,7 +31,7 @@ static inline bool utvm_in_handler(void) {
   return utvm_in_fault;
 }
 
-/** Others see memory change in the order that is written here. */
+/** Make memory accesses visible to others in program order. */
 static inline void utvm_memory_barrier(void) {
   __asm__ volatile("fence rw, rw" ::: "memory");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A 64-bit count of instructions, which is minstret; and the timer, which ends what takes too long (RISC-V Instruction
+ * A 64-bit count of instructions, which is minstret; and the timer, which ends runs that take too long (RISC-V Instruction
  * Set Manual, Volume II, 3.1.10 and 3.2.1).
  */
 #include "riscv.h"
@@ -22,7 +22,7 @@ static volatile uint32_t *timer_half(uintptr_t offset) {
   return (volatile uint32_t *)(utvm_port_clint + offset);
 }
 
-/* The low half may run over between two readings: then the high one has changed. */
+/* The low half may wrap between two readings: then the high half has changed. */
 static uint64_t timer(void) {
   uint32_t high;
   uint32_t low;
@@ -33,7 +33,7 @@ static uint64_t timer(void) {
   return ((uint64_t)high << 32) | low;
 }
 
-/* In this order no value in between is early. */
+/* In this order, no intermediate value is in the past. */
 static void wake_at(uint64_t time) {
   *timer_half(MTIMECMP_OFFSET + HALF) = NEVER;
   *timer_half(MTIMECMP_OFFSET) = (uint32_t)time;
@@ -53,13 +53,13 @@ void utvm_cycles_tick(void) {
   } else {
     deadline = 0u;
     wake_at(UINT64_MAX);
-    /* The registers are those of what takes too long. */
+    /* The registers are those of the code that takes too long. */
     utvm_fault_record();
   }
 }
 
 void utvm_cycles_start(void) {
-  /* It counts since reset, and nobody asks how much that is. */
+  /* minstret counts since reset; only differences are used. */
   wake_at(UINT64_MAX);
 }
 
@@ -81,7 +81,7 @@ uint64_t utvm_cycles(void) {
 }
 
 void utvm_alarm(uint64_t cycles) {
-  /* Whatever interrupts these lines finds either no deadline or all of it. */
+  /* An interrupt in between sees either no deadline or a complete one. */
   wake_at(UINT64_MAX);
   deadline = (cycles == 0u) ? 0u : (utvm_cycles() + cycles);
   if (cycles != 0u) {

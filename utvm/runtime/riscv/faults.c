@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What went wrong, kept where the host finds it (RISC-V Instruction Set Manual, Volume II, 3.1.14 to 3.1.16). */
+/* Stores a fault for the host (RISC-V Instruction Set Manual, Volume II, 3.1.14 to 3.1.16). */
 #include <stdbool.h>
 
 #include "riscv.h"
@@ -7,7 +7,7 @@
 
 #define REGISTERS 32u
 #define STACK_POINTER 2u
-#define PROGRAM_COUNTER 32u /* DWARF has no number for it: the one behind the others */
+#define PROGRAM_COUNTER 32u /* not numbered by DWARF: the number after the others */
 #define INTERRUPT_BIT 31u
 
 extern uint8_t _utvm_stack_start[], _utvm_stack_end[];
@@ -25,7 +25,7 @@ void utvm_fault_record(void) {
   __asm__ volatile("csrr %0, mstatus" : "=r"(status));
   utvm_in_fault = true;
   utvm_fault_begin();
-  /* The highest bit says that it is an interrupt, however long the register is. */
+  /* The highest bit, whatever the register's width, marks an interrupt. */
   utvm_fault.exception = (uint32_t)(cause & INT32_MAX) | ((uint32_t)((intptr_t)cause < 0) << INTERRUPT_BIT);
   utvm_fault.status[0] = (uint32_t)value;
   utvm_fault.status[1] = (uint32_t)((uint64_t)value >> 32);
@@ -35,7 +35,7 @@ void utvm_fault_record(void) {
   }
   utvm_fault.registers[PROGRAM_COUNTER] = utvm_trap_registers[0];
   utvm_fault.registers_valid = 1u;
-  /* A stack that overflowed is told from its start: below, a read would be a fault. */
+  /* After a stack overflow, store the stack from its start: a read below would fault. */
   const uintptr_t top = (uintptr_t)_utvm_stack_end;
   const uintptr_t bottom = (uintptr_t)_utvm_stack_start;
   const uintptr_t pointer = utvm_trap_registers[STACK_POINTER];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What the files of this architecture share. Control and status registers, traps and physical memory protection: RISC-V
+ * Shared by the files of this architecture. Control and status registers, traps and physical memory protection: RISC-V
  * Instruction Set Manual, Volume II, Privileged Architecture, 20211203, chapters 2 and 3.
  */
 #ifndef UTVM_RISCV_H
@@ -12,14 +12,14 @@
 #define MSTATUS_MIE 0x8
 #define MSTATUS_FS_INITIAL 0x2000
 
-/** mie: interrupts of the timer, and of what is outside of the core. */
+/** mie: timer and external interrupts. */
 #define MIE_TIMER 0x80
 #define MIE_EXTERNAL 0x800
 
-/** pmpcfg: addresses from the entry before up to this one; nothing is allowed, in machine mode neither. */
+/** pmpcfg: addresses from the entry before up to this one; no access, not even in machine mode. */
 #define PMPCFG_FORBIDDEN_UP_TO_HERE 0x88
 
-/** Bytes below the stack that nobody may touch: where memory of others is below, those that the linker keeps free. */
+/** Guard bytes below the stack: those reserved by the linker script if other memory is below. */
 #ifdef UTVM_STACK_GUARD
 #define UTVM_GUARD_BYTES 256
 #else
@@ -34,25 +34,25 @@
 #define INTERRUPT_TIMER 7u
 #define INTERRUPT_EXTERNAL 11u
 
-/** x1 to x31 as the trap handler found them, and mepc in the place of x0. */
+/** x1 to x31 on entry to the trap handler, and mepc in the place of x0. */
 extern uintptr_t utvm_trap_registers[32];
 
 /** Handle an interrupt; called by the trap handler, on its own stack. */
 void utvm_interrupt(uintptr_t cause);
 
-/** Write utvm_fault and stop. Called on the trap handler's stack; mcause is as the hardware left it. */
+/** Write utvm_fault and stop. Called on the trap handler's stack; mcause is unchanged. */
 void utvm_fault_record(void);
 
-/** The timer's interrupt has come. */
+/** Handle the timer's interrupt. */
 void utvm_cycles_tick(void);
 
-/** Whether a fault is being told: nothing interrupts it. */
+/** Whether a fault is being reported, which is not interrupted. */
 extern volatile bool utvm_in_fault;
 
 /**
  * For a board's own port to define: the address of the core-local interruptor, whose timer it is (its layout is that of
- * SiFive: mtimecmp at 0x4000, mtime at 0xBFF8), and how many instructions go by in one tick of it. For a board whose port
- * is a name, they are numbers of its data.
+ * SiFive: mtimecmp at 0x4000, mtime at 0xBFF8), and how many instructions go by in one tick of it. With a shared
+ * port, they are among its numbers.
  */
 extern const uintptr_t utvm_port_clint;
 extern const uint32_t utvm_port_cycles_a_tick;

@@ -2,7 +2,7 @@
 /* Reset and traps (RISC-V Instruction Set Manual, Volume II, 3.1 and 3.4). */
 #include "riscv.h"
 
-        /* Named here: the linker would use the name of a temporary file. */
+        /* Named here, since the linker would use the name of a temporary file. */
         .file   "startup.S"
 
 #if __riscv_xlen == 64
@@ -27,7 +27,7 @@
 #define FLOAT   0
 #endif
 
-        /* First in its memory: the core begins here. */
+        /* First in its memory, since the core starts here. */
         .section .vectors, "ax"
         .global utvm_vectors
 utvm_vectors:
@@ -52,8 +52,8 @@ utvm_reset:
 #endif
 
         /*
-         * A stack that overflows is to fault, whatever lies below it. These entries come first, so they count before
-         * any other; they are locked, which makes them count in machine mode, until the next reset.
+         * Make a stack overflow fault, whatever is below the stack. These entries come first, so they take precedence;
+         * they are locked, so that they apply in machine mode, until the next reset.
          */
         la      t0, _utvm_stack_start
         srli    t1, t0, 2
@@ -76,9 +76,9 @@ utvm_reset:
         .size   utvm_reset, . - utvm_reset
 
         /*
-         * Every trap comes here. It stays off the program's stack: the fault may have been the stack's, and what
-         * interrupts take shall not count as the program's. Registers are kept in one place, since nothing interrupts
-         * a handler; a fault in a handler ends there, and overwrites them.
+         * The handler of all traps. It does not use the program's stack, which may have caused the fault, and whose use
+         * should not include interrupts. There is one buffer for registers, since handlers are not interrupted; a fault
+         * in a handler overwrites it.
          */
         .global utvm_trap
         .type   utvm_trap, @function
@@ -97,7 +97,7 @@ utvm_trap:
         bltz    a0, 1f
         j       utvm_fault_record
 
-        /* An interrupt. C may change the registers that are the caller's to keep; saved ones stay as they are. */
+        /* An interrupt. C may change caller-saved registers; it preserves callee-saved ones. */
 1:      addi    sp, sp, -(20 * FLOAT + 16)
 #ifdef __riscv_flen
         .set    place, 0

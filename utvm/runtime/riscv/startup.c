@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From reset to utvm_main(), and the way of interrupts to their handlers. */
+/* From reset to utvm_main(), and the dispatch of interrupts. */
 #include "core.h"
 #include "riscv.h"
 #include "utvm.h"
@@ -11,7 +11,7 @@ void utvm_start(void) {
   __asm__ volatile("csrw mie, %0" ::"r"(MIE_TIMER | MIE_EXTERNAL));
   utvm_enable_interrupts();
   utvm_main();
-  /* Nothing is left to do. Without interrupts nothing wakes the core but a debugger or a reset. */
+  /* Nothing else to do. Without interrupts, only a debugger or a reset wakes the core. */
   __asm__ volatile("csrw mie, zero");
   for (;;) {
     __asm__ volatile("wfi");
@@ -20,7 +20,7 @@ void utvm_start(void) {
 
 #ifdef UTVM_PORT_PLIC
 
-/* Of the first core, in machine mode: context 0 (Platform-Level Interrupt Controller Specification, 1.0.0). */
+/* Registers of the first core in machine mode, context 0 (Platform-Level Interrupt Controller Specification, 1.0.0). */
 #define PLIC_PRIORITY(line) UTVM_REGISTER(UTVM_PORT_PLIC + (4u * (line)))
 #define PLIC_ENABLE(line) UTVM_REGISTER(UTVM_PORT_PLIC + 0x2000u + (4u * ((line) / 32u)))
 #define PLIC_THRESHOLD UTVM_REGISTER(UTVM_PORT_PLIC + 0x200000u)

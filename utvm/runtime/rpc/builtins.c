@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table stands above all that it lists; those who look something up in it are handed it. */
+/* The table of built-in functions, at the top of the layers; lower layers get it at start-up. */
 #include "builtins.h"
 
 #include "evaluators.h"

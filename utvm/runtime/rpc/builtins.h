@@ -5,7 +5,7 @@
 #ifndef UTVM_BUILTINS_H
 #define UTVM_BUILTINS_H
 
-/** Hand the list to those who look functions up in it: once, after reset. */
+/** Register the list for function look-up: once, after reset. */
 void utvm_builtins_init(void);
 
 #endif

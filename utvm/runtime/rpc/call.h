@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * A call of a function, and what every function does with one: refuse it, look at its arguments.
+ * A call of a function, and helpers for every function: refuse a call, check its arguments.
  */
 #ifndef UTVM_CALL_H
 #define UTVM_CALL_H
@@ -16,10 +16,10 @@ typedef struct {
   const utvm_value_t *values; /**< its arguments */
   uint32_t count;             /**< of them */
   utvm_writer_t *reply;       /**< takes the result */
-  utvm_text_t *error;         /**< takes what is wrong */
+  utvm_text_t *error;         /**< takes the error message */
 } utvm_call_t;
 
-/** What is behind a name. Returns whether it went well: the result is written; if not, the error says what is wrong. */
+/** A function that clients call. Returns true if the result is written, false if the error message is. */
 typedef bool (*utvm_function_t)(const utvm_call_t *call);
 
 /** Add words to the call's error; returns false. */
@@ -32,7 +32,7 @@ bool utvm_is_number(const utvm_value_t *value);
  * Find a tensor's bytes.
  *
  * @param bytes  how many are needed
- * @return NULL, and the error says why, where they do not lie in one block of memory
+ * @return NULL, with an error message, if they are not in one block of memory
  */
 uint8_t *utvm_tensor_bytes(const utvm_tensor_t *tensor, uint64_t bytes, utvm_text_t *error);
 

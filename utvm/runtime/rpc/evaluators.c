@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TVM's time_evaluator: a function that runs another one and tells how long that takes. */
+/* TVM's time_evaluator: a function that runs another one and returns its time. */
 #include "evaluators.h"
 
 #include <stddef.h>
@@ -12,10 +12,10 @@
 
 #define ARGUMENTS 12u
 #define MOST_REPEATS ((UTVM_RPC_PACKET_BYTES - 64u) / 8u)
-#define MOST_RUNS 1000000u /* of one call: a client's slip must not keep the board busy for days */
+#define MOST_RUNS 1000000u /* per call: a client's mistake must not keep the board busy for days */
 #define SECONDS_BYTES 8u /* a binary64 number */
 
-/* A function, how often it is run for one number, and how many numbers are wanted. */
+/* A function, its runs per result, and the number of results. */
 typedef struct {
   uint64_t function; /* 0: not in use */
   uint32_t number;
@@ -68,7 +68,7 @@ bool utvm_make_evaluator(const utvm_call_t *call) {
   return good;
 }
 
-/* Run a function some times; more often where that takes less than what is asked for at least. */
+/* Run a function as often as requested, and more often if that takes less than the minimum time. */
 static bool evaluate_once(evaluator_t *evaluator, const utvm_call_t *call, uint64_t *seconds) {
   bool good = true;
   uint64_t passed = 0u;
@@ -102,7 +102,7 @@ static bool evaluate(evaluator_t *evaluator, const utvm_call_t *call) {
   return good;
 }
 
-/* The evaluator that a handle is of; NULL where it is that of none. */
+/* The evaluator of a handle; NULL if the handle is not an evaluator's. */
 static evaluator_t *evaluator_of(uint64_t handle) {
   evaluator_t *found = NULL;
   if ((handle >= UTVM_EVALUATOR_HANDLE) && ((handle - UTVM_EVALUATOR_HANDLE) < UTVM_EVALUATORS) &&

@@ -43,7 +43,7 @@ static bool before_crc(const utvm_deframer_t *deframer) {
   return (deframer->position < LENGTH_BYTES) || ((deframer->position - LENGTH_BYTES) < deframer->length);
 }
 
-/* Take what FF and the byte after it mean; return whether that is a byte FF. */
+/* Handle an FF and the byte after it; return whether they are an escaped byte FF. */
 static bool take_escaped(utvm_deframer_t *deframer, uint8_t byte) {
   bool is_data = false;
   if (byte == START) {
@@ -59,7 +59,7 @@ static bool take_escaped(utvm_deframer_t *deframer, uint8_t byte) {
     }
   } else if (byte == ESCAPE) {
     is_data = deframer->in_packet;
-    /* Between packets nobody knows which FF belongs to which: the next byte decides. */
+    /* Between packets, the pairing of FF bytes is unknown: the next byte decides. */
     deframer->escaped = !is_data;
   } else {
     drop(deframer);
@@ -67,7 +67,7 @@ static bool take_escaped(utvm_deframer_t *deframer, uint8_t byte) {
   return is_data;
 }
 
-/* Take a byte of the length, the payload or the CRC; return whether the packet is complete and right. */
+/* Take a byte of the length, the payload or the CRC; return whether the packet is complete and valid. */
 static bool take_data(utvm_deframer_t *deframer, uint8_t byte) {
   const uint32_t position = deframer->position;
   bool complete = false;
@@ -102,7 +102,7 @@ bool utvm_deframer_take(utvm_deframer_t *deframer, uint8_t byte) {
     deframer->escaped = true;
     is_data = false;
   } else {
-    /* It is what it is. */
+    /* An ordinary byte. */
   }
   if (is_data && deframer->in_packet) {
     if (before_crc(deframer)) {

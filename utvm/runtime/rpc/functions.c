@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of every board, the operators of its models and what takes tensors: names, handles, who holds them. */
+/* Built-in functions, operators of models and functions that take tensors: their names, handles and use counts. */
 #include "functions.h"
 
 #include <stddef.h>
@@ -22,7 +22,7 @@ void utvm_functions_list(const utvm_builtin_t *list, uint32_t *uses, uint32_t co
   builtin_count = count;
 }
 
-/* Where the functions that take tensors begin: behind the operators. */
+/* Index of the first function that takes tensors: after the operators. */
 static uint32_t first_tensor_function(void) {
   return builtin_count + utvm_operator_count;
 }
@@ -39,7 +39,7 @@ static const char *name_of(uint32_t index) {
   return name;
 }
 
-/* How often a handle has been handed out and not been given back; NULL where it can be none. */
+/* The use count of a handle; NULL if it is not one of these. */
 static uint32_t *uses_of(uint64_t handle) {
   uint32_t *uses = NULL;
   if (handle == LIBRARY_HANDLE) {
@@ -52,7 +52,7 @@ static uint32_t *uses_of(uint64_t handle) {
              ((handle - first_tensor_function()) <= utvm_tensor_function_count)) {
     uses = &utvm_tensor_function_uses[handle - first_tensor_function() - 1u];
   } else {
-    /* No handle of these. */
+    /* Not one of these handles. */
   }
   return uses;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * The functions that a client can call: a list that is handed in, the operators of the models, and what takes tensors.
+ * The functions that a client can call: built-in ones, the operators of the models, and functions that take tensors.
  */
 #ifndef UTVM_FUNCTIONS_H
 #define UTVM_FUNCTIONS_H
@@ -17,7 +17,7 @@ typedef struct {
 } utvm_builtin_t;
 
 /**
- * Take the list of built-in functions over, once, before anything else.
+ * Set the list of built-in functions, once, before any other call.
  *
  * @param uses  room for as many counts: how many handles of each are in use
  */
@@ -26,19 +26,19 @@ void utvm_functions_list(const utvm_builtin_t *list, uint32_t *uses, uint32_t co
 /** Forget all handles. */
 void utvm_functions_reset(void);
 
-/** Return the handle of a function, or 0 where there is none of that name. Each is to be given back. */
+/** Return the handle of a function, or 0 if none has that name. Every handle must be released. */
 uint64_t utvm_function_find(const uint8_t *name, uint32_t length);
 
-/** Give a handle back; returns false where it is none, or has been given back as often as it was handed out. */
+/** Release a handle; returns false if it is invalid, or was released as often as it was returned. */
 bool utvm_function_free(uint64_t handle);
 
-/** Call a function; returns false where the error tells what is wrong. */
+/** Call a function; returns false, with an error message, on failure. */
 bool utvm_function_call(uint64_t handle, const utvm_call_t *call);
 
-/** ffi.SystemLib(): the module that all functions are in. */
+/** ffi.SystemLib(): the module of all functions. */
 bool utvm_tell_library(const utvm_call_t *call);
 
-/** tvm.rpc.server.ModuleGetFunction(module, name, ...): a function of it. */
+/** tvm.rpc.server.ModuleGetFunction(module, name, ...): a function of that module. */
 bool utvm_get_from_library(const utvm_call_t *call);
 
 #endif

@@ -14,7 +14,7 @@
 #define MESSAGE_BYTES (HEAD_BYTES + NUMBER_BYTES + LENGTH_BYTES + UTVM_RPC_PACKET_BYTES)
 
 static uint8_t request[MESSAGE_BYTES];
-/* The last answer, whole, as long as it may be asked for again. */
+/* The last reply, stored while the host may request it again. */
 static uint8_t answer[MESSAGE_BYTES];
 static uint32_t answer_bytes;
 static utvm_deframer_t deframer;
@@ -62,8 +62,8 @@ void utvm_link_init(void) {
 
 static void start_session(uint8_t nonce) {
   /*
-   * The same nonce again: our answer was lost, the session has begun. Not so where it has had requests: that is
-   * another host, which happens to have chosen alike.
+   * The same nonce again: our reply was lost, and the session continues. But if it has had requests, this is another
+   * host that happened to choose the same nonce.
    */
   if ((our_nonce == 0u) || (host_nonce != nonce) || session_used) {
     end_session();
@@ -74,7 +74,7 @@ static void start_session(uint8_t nonce) {
   send_short(host_nonce, our_nonce, UTVM_LINK_STARTED);
 }
 
-/* Execute the request behind a head and send the answer behind a head like it. */
+/* Execute the request after a head and send the reply after a similar head. */
 static void execute(uint32_t head_bytes, uint32_t bytes) {
   const uint32_t first = head_bytes + LENGTH_BYTES;
   if (bytes < first) {
@@ -118,7 +118,7 @@ static void take_message(uint32_t bytes) {
   } else if (!ours) {
     counts.dropped++;
     if ((type == UTVM_LINK_NORMAL) || (type == UTVM_LINK_NUMBERED)) {
-      /* Its sender believes in a session that a reset has ended. */
+      /* The sender's session was ended by a reset. */
       send_short(request[0], request[1], UTVM_LINK_TERMINATE);
     }
   } else if (type == UTVM_LINK_TERMINATE) {
@@ -153,7 +153,7 @@ void utvm_link_log(const char *words, uint32_t length) {
 void utvm_link_fault(const uint8_t *record, uint32_t bytes, const uint8_t *stack, uint32_t stack_bytes) {
   uint8_t head[HEAD_BYTES];
   fill_head(head, host_nonce, our_nonce, UTVM_LINK_FAULT);
-  /* What was being sent is cut off: FF FD begins anew wherever it comes. */
+  /* The packet being sent is cut off: FF FD always begins a new one. */
   uint16_t crc = utvm_frame_begin(HEAD_BYTES + bytes + stack_bytes);
   crc = utvm_frame_add(crc, head, HEAD_BYTES);
   crc = utvm_frame_add(crc, record, bytes);

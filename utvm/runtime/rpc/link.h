@@ -3,7 +3,7 @@
  * Sessions with the host over packets: microTVM's, and numbered requests, which survive lost and doubled packets.
  *
  * A payload is a session id (16 bits, little-endian: the host's nonce, then ours), a type (8 bits) and a body. The
- * host begins a session; both sides then drop whatever belongs to another one.
+ * host begins a session; both sides then drop messages of other sessions.
  */
 #ifndef UTVM_LINK_H
 #define UTVM_LINK_H
@@ -19,13 +19,13 @@
 #define UTVM_LINK_NORMAL 0x10u
 /**
  * The same after a number (8 bits). Requests count 1, 2, ..., 255, 0, 1 from the beginning of the session; only the
- * next one is executed. Where the last one comes again, its answer is sent again.
+ * next one is executed. If the last one is repeated, its reply is sent again.
  */
 #define UTVM_LINK_NUMBERED 0x11u
-/** A fault has happened, and no answer comes any more; the body is utvm_fault_t, then the stack of it. */
+/** A fault, after which there are no replies; the body is utvm_fault_t, then its stack. */
 #define UTVM_LINK_FAULT 0x12u
 
-/** What has been counted since reset. */
+/** Counters since reset. */
 typedef struct {
   uint32_t received;   /**< bytes from the host */
   uint32_t crc_errors; /**< packets with a wrong CRC */
@@ -33,19 +33,19 @@ typedef struct {
   uint32_t repeated;   /**< answers that were sent again */
 } utvm_link_counts_t;
 
-/** Begin, after reset: tell the host that there is no session. */
+/** Start after a reset: tell the host that there is no session. */
 void utvm_link_init(void);
 
-/** Take a byte from the host; where it ends a request, execute and answer it. */
+/** Take a byte from the host; if it completes a request, execute it and reply. */
 void utvm_link_take(uint8_t byte);
 
-/** Send words to the host's log. */
+/** Send a message to the host's log. */
 void utvm_link_log(const char *words, uint32_t length);
 
-/** Tell the host of a fault: utvm_fault_t, and the stack that goes with it. */
+/** Send a fault to the host: utvm_fault_t and its stack. */
 void utvm_link_fault(const uint8_t *record, uint32_t bytes, const uint8_t *stack, uint32_t stack_bytes);
 
-/** What has been counted. */
+/** Return the counters. */
 utvm_link_counts_t utvm_link_counts(void);
 
 #endif

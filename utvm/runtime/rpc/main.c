@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The RPC executor: a host asks, over whatever stream of bytes, and the board answers. */
+/* The RPC executor: answers a host's requests over any stream of bytes. */
 #include "builtins.h"
 #include "link.h"
 #include "pipe.h"

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks lie one behind the other and fill the memory; each begins with a head. First fit. */
+/* A first-fit allocator: contiguous blocks fill the memory, and each begins with a head. */
 #include "memory.h"
 
 #include <stddef.h>
 
 typedef struct {
-  uint32_t bytes; /* of the block, the head counted */
+  uint32_t bytes; /* of the block, including the head */
   uint32_t used;  /* 1 or 0 */
   uint32_t unused[2];
 } head_t;
 
-#define HEAD_BYTES UTVM_MEMORY_ALIGNMENT /* a head is no longer, and what follows is aligned */
+#define HEAD_BYTES UTVM_MEMORY_ALIGNMENT /* at least the size of a head; keeps the block aligned */
 
 static uint8_t *memory;
 static uint32_t memory_bytes;
@@ -33,7 +33,7 @@ void utvm_memory_init(uint8_t *start, uint32_t bytes) {
   }
 }
 
-/* Make one free block of a free block and those behind it. */
+/* Merge a free block with the free blocks after it. */
 static void join(head_t *head, uint32_t offset) {
   uint32_t next = offset + head->bytes;
   while ((next < memory_bytes) && (head_at(next)->used == 0u)) {
@@ -86,7 +86,7 @@ bool utvm_memory_give(const uint8_t *block) {
 }
 
 uint32_t utvm_memory_room(const uint8_t *address) {
-  /* As numbers: the address may point anywhere. */
+  /* Compare as integers: the address may point anywhere. */
   const uintptr_t wanted = (uintptr_t)address;
   const uintptr_t start = (uintptr_t)memory;
   uint32_t room = 0u;

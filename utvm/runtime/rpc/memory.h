@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * Memory for the host's tensors: blocks from one piece of memory, which the caller brings.
+ * Memory for the host's tensors: blocks of a piece of memory given by the caller.
  *
- * What is asked about an address is answered from the list of blocks, never from memory at that address, so any
- * address may be asked about.
+ * Queries about an address use the list of blocks and never read memory at that address, so they accept any
+ * address.
  */
 #ifndef UTVM_MEMORY_H
 #define UTVM_MEMORY_H
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Blocks are aligned to this many bytes: a power of two. A process has vectors, for which the build says more. */
+/** Blocks are aligned to this many bytes: a power of two. The build of a process sets more, for vectors. */
 #ifndef UTVM_MEMORY_ALIGNMENT
 #define UTVM_MEMORY_ALIGNMENT 16u
 #endif
@@ -19,20 +19,20 @@
 /** Take over a piece of memory; everything in it is free. */
 void utvm_memory_init(uint8_t *start, uint32_t bytes);
 
-/** Take a block; returns NULL where no free piece is large enough. */
+/** Allocate a block; returns NULL if no free piece is large enough. */
 uint8_t *utvm_memory_take(uint32_t bytes);
 
-/** Give a block back; returns false where the address is not that of a block in use. */
+/** Free a block; returns false if the address is not that of a block in use. */
 bool utvm_memory_give(const uint8_t *block);
 
-/** Bytes from an address to the end of the block in use that it lies in; 0 where it lies in none. */
+/** Bytes from an address to the end of its block in use; 0 if it is not in one. */
 uint32_t utvm_memory_room(const uint8_t *address);
 
-/** Bytes in use now, and at most since the memory was taken over; what the list itself needs is counted. */
+/** Bytes in use now, and the maximum since the start, including the list itself. */
 uint32_t utvm_memory_used(void);
 uint32_t utvm_memory_used_at_most(void);
 
-/** Bytes of the largest block that can be had now. */
+/** Bytes of the largest block that can be allocated now. */
 uint32_t utvm_memory_largest(void);
 
 #endif

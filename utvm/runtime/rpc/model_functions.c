@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a client does with models. */
+/* The functions for models. */
 #include "model_functions.h"
 
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include "clock.h"
 #include "utvm.h"
 
-#define MOST_STEPS 64u /* in one answer */
+#define MOST_STEPS 64u /* in one reply */
 #define CYCLES_BYTES 8u
 
 static uint32_t chosen;
@@ -40,7 +40,7 @@ static void describe(utvm_text_t *text, uint8_t code, uint8_t bits, const int64_
   utvm_text_add(text, "]");
 }
 
-/* Find the bytes of an argument, which is a tensor of some type. */
+/* Find the bytes of an argument, which must be a tensor of this type. */
 static bool find_argument(const utvm_call_t *call, uint32_t number, const utvm_tensor_type_t *type,
                           uint8_t **bytes) {
   const utvm_tensor_t *tensor = &call->values[number].tensor;
@@ -115,7 +115,7 @@ bool utvm_get_output(const utvm_call_t *call) {
   return good;
 }
 
-/* Check that (index, offset, ...) is a part of one of some tensors; returns how many bytes it has from there on. */
+/* Check that (index, offset, ...) is within one of these tensors; returns its bytes from the offset on. */
 static bool find_part(const utvm_call_t *call, const utvm_tensor_type_t *types, uint32_t count, uint32_t *left) {
   bool good = (call->count == 3u) && utvm_is_number(&call->values[0]) && utvm_is_number(&call->values[1]) &&
               (call->values[0].number < count);
@@ -155,7 +155,7 @@ bool utvm_take_output(const utvm_call_t *call) {
          utvm_refuse(call, "the arguments are an output's number, an offset and how many bytes from there");
 }
 
-/* Run the chosen model by one of two functions; returns whether it went well. */
+/* Run the chosen model by one of two functions; returns whether it succeeded. */
 static bool runs(int32_t (*function)(uint32_t program), const utvm_call_t *call) {
   bool good = chosen < utvm_program_count;
   if (!good) {
@@ -173,7 +173,7 @@ static bool runs(int32_t (*function)(uint32_t program), const utvm_call_t *call)
   return good;
 }
 
-/* The same for a call that has no arguments. */
+/* The same for a call without arguments. */
 static bool run_by(int32_t (*function)(uint32_t program), const utvm_call_t *call) {
   const bool good = call->count == 0u;
   if (!good) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * The functions that work on models. Each returns whether it went well, as utvm_function_t says.
+ * The functions that work on models. Each returns whether it succeeded, as a utvm_function_t.
  */
 #ifndef UTVM_MODEL_FUNCTIONS_H
 #define UTVM_MODEL_FUNCTIONS_H
@@ -26,7 +26,7 @@ bool utvm_take_output(const utvm_call_t *call);
 /** utvm.run(): run the model once; returns the cycles that it took. */
 bool utvm_run_model(const utvm_call_t *call);
 
-/** utvm.profile(): run the model once and keep the cycles of each step; returns the number of steps kept. */
+/** utvm.profile(): run the model once and store the cycles of each step; returns the number of steps stored. */
 bool utvm_profile_model(const utvm_call_t *call);
 
 /** utvm.step_cycles(first): the cycles of steps from one on, 64 bits each, as many as a packet holds. */

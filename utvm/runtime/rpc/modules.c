@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What modules of TVM's compiler are called with, and what they call. */
+/* Calls to functions of TVM's compiler, and the runtime functions that these call. */
 #include "modules.h"
 
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #define CPU 1 /* kDLCPU of dlpack.h */
 
-static utvm_text_t *said; /* takes what the function that runs finds wrong */
+static utvm_text_t *raised; /* takes the error message of the running function */
 
 static bool pass(const utvm_value_t *value, utvm_any_t *argument, utvm_dl_tensor_t *passed, utvm_text_t *error) {
   bool good = true;
@@ -37,7 +37,7 @@ static bool pass(const utvm_value_t *value, utvm_any_t *argument, utvm_dl_tensor
     utvm_text_add(error, "a function of a module takes tensors and numbers");
     good = false;
   } else {
-    /* Nothing is passed as nothing. */
+    /* None is passed as None. */
   }
   return good;
 }
@@ -52,7 +52,7 @@ bool utvm_call_compiled(const utvm_tensor_function_t *function, const utvm_call_
     good = pass(&call->values[index], &arguments[index], &tensors[index], call->error);
   }
   if (good) {
-    said = call->error;
+    raised = call->error;
     utvm_run_begins(utvm_program_count, utvm_operator_count + (uint32_t)(function - utvm_tensor_functions));
     const int32_t status = function->compiled(NULL, arguments, (int32_t)call->count, &result);
     utvm_run_ends();
@@ -74,8 +74,8 @@ bool utvm_call_compiled(const utvm_tensor_function_t *function, const utvm_call_
 }
 
 /*
- * What compiled code calls, by the names and with the parameters of tvm/ffi/c_api.h and tvm/runtime/c_backend_api.h.
- * Anything else that it asks for is no part of an image, and is named when it is linked.
+ * Runtime functions for compiled code, with the names and parameters of tvm/ffi/c_api.h and tvm/runtime/c_backend_api.h.
+ * Images have no others; linking fails with the name of a missing one.
  */
 void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count);
 void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
@@ -97,10 +97,10 @@ int TVMBackendParallelLaunch(task_t task, void *data, int tasks);
 int TVMBackendParallelBarrier(int task, group_t *group);
 
 void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count) {
-  utvm_text_add(said, kind);
-  utvm_text_add(said, ": ");
+  utvm_text_add(raised, kind);
+  utvm_text_add(raised, ": ");
   for (int32_t index = 0; index < count; index++) {
-    utvm_text_add(said, (parts[index] != NULL) ? parts[index] : "");
+    utvm_text_add(raised, (parts[index] != NULL) ? parts[index] : "");
   }
 }
 
@@ -115,10 +115,10 @@ void *TVMBackendAllocWorkspace(int device_type, int device, uint64_t bytes, int 
   (void)code;
   (void)bits;
   if (block == NULL) {
-    utvm_text_add(said, "the board has no room for a workspace of ");
-    utvm_text_add_number(said, (int64_t)bytes);
-    utvm_text_add(said, " bytes: the largest that it can take now has ");
-    utvm_text_add_number(said, (int64_t)utvm_memory_largest());
+    utvm_text_add(raised, "the board has no room for a workspace of ");
+    utvm_text_add_number(raised, (int64_t)bytes);
+    utvm_text_add(raised, " bytes: the largest that it can take now has ");
+    utvm_text_add_number(raised, (int64_t)utvm_memory_largest());
   }
   return block;
 }
@@ -129,7 +129,7 @@ int TVMBackendFreeWorkspace(int device_type, int device, void *block) {
   return utvm_memory_give(block) ? 0 : -1;
 }
 
-/* There is one core, which does all tasks of a group as one. */
+/* There is one core, which runs a group as a single task. */
 int TVMBackendParallelLaunch(task_t task, void *data, int tasks) {
   group_t group = {NULL, 1};
   (void)tasks;
@@ -142,7 +142,7 @@ int TVMBackendParallelBarrier(int task, group_t *group) {
   return 0;
 }
 
-/* LLVM's code finds some of them in variables of its own, which are weak, and which TVM's loader would set. */
+/* LLVM's code calls some of them through its own weak variables, which TVM's loader would set. */
 extern task_launcher_t const __TVMBackendParallelLaunch;
 extern task_barrier_t const __TVMBackendParallelBarrier;
 extern raise_t const __TVMFFIErrorSetRaisedFromCStr;
@@ -151,7 +151,7 @@ task_barrier_t const __TVMBackendParallelBarrier = TVMBackendParallelBarrier;
 raise_t const __TVMFFIErrorSetRaisedFromCStr = TVMFFIErrorSetRaisedFromCStr;
 
 #if defined(__arm__)
-/* LLVM's tables for unwinding ask for it; nothing unwinds here. */
+/* Referenced by LLVM's unwind tables, which are not used here. */
 void __aeabi_unwind_cpp_pr0(void);
 void __aeabi_unwind_cpp_pr0(void) {
 }

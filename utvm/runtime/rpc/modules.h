@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * Functions that take tensors as TVM passes them: those of a module that a client has uploaded, and a model.
+ * Functions with TVM's calling convention for tensors: those of uploaded modules, and the model itself.
  */
 #ifndef UTVM_MODULES_H
 #define UTVM_MODULES_H
@@ -10,7 +10,7 @@
 
 #include "call.h"
 
-/** A value: TVMFFIAny of tvm/ffi/c_api.h, as it lies in memory where the lowest byte is first. */
+/** A value: TVMFFIAny of tvm/ffi/c_api.h, in its little-endian layout. */
 typedef struct {
   int32_t type; /**< UTVM_TYPE_... */
   uint32_t unused;
@@ -31,10 +31,10 @@ typedef struct {
   uint64_t byte_offset;
 } utvm_dl_tensor_t;
 
-/** What TVM's compiler makes of a function NAME, as __tvm_ffi_NAME: TVMFFISafeCallType. Returns 0, or an error code. */
+/** A function NAME compiled by TVM, called __tvm_ffi_NAME: TVMFFISafeCallType. Returns 0, or an error code. */
 typedef int32_t (*utvm_compiled_t)(void *self, const utvm_any_t *arguments, int32_t count, utvm_any_t *result);
 
-/** A function that takes tensors, and how it is called. */
+/** A function that takes tensors, and the function that calls it. */
 typedef struct utvm_tensor_function utvm_tensor_function_t;
 struct utvm_tensor_function {
   const char *name;
@@ -47,7 +47,7 @@ extern const utvm_tensor_function_t utvm_tensor_functions[];
 extern const uint32_t utvm_tensor_function_count;
 extern uint32_t utvm_tensor_function_uses[];
 
-/** Call what TVM's compiler made, with tensors and numbers. */
+/** Call a function compiled by TVM, with tensors and numbers. */
 bool utvm_call_compiled(const utvm_tensor_function_t *function, const utvm_call_t *call);
 
 #endif

@@ -8,7 +8,7 @@
 #include "call.h"
 #include "utvm.h"
 
-/** Run an operator of a model on tensors: what it reads, what it writes, its workspace. */
+/** Run an operator of a model on tensors: inputs, outputs, workspace. */
 bool utvm_run_operator(const utvm_operator_t *operation, const utvm_call_t *call);
 
 #endif

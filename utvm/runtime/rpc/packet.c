@@ -48,7 +48,7 @@ void utvm_read_tensor(utvm_reader_t *reader, utvm_tensor_t *tensor) {
   for (int32_t index = 0; index < tensor->dimensions; index++) {
     const uint64_t extent = utvm_read(reader, 8u);
     tensor->shape[index] = (int64_t)extent;
-    /* Beyond what any board has: kept from overflowing. */
+    /* More than any board has: prevents an overflow. */
     if ((extent > UINT32_MAX) || ((elements * extent) > UINT32_MAX)) {
       reader->failed = true;
     } else {
@@ -96,7 +96,7 @@ static void read_value(utvm_reader_t *reader, utvm_value_t *value) {
   case UTVM_TYPE_SMALL_BYTES:
   case UTVM_TYPE_TEXT:
   case UTVM_TYPE_BYTES:
-    /* The type comes once more, as that of the object. */
+    /* The type is repeated, as the object's. */
     value->type = (int32_t)(uint32_t)utvm_read(reader, 4u);
     read_text(reader, value);
     break;
@@ -162,7 +162,7 @@ void utvm_write_answer(utvm_writer_t *writer, int32_t type, uint64_t number) {
 }
 
 void utvm_write_result(utvm_writer_t *writer, int32_t type, uint64_t number) {
-  /* What a call returns has its type in front, as a number. Functions and modules go as handles. */
+  /* A call's result is preceded by its type, as a number. Functions and modules are sent as handles. */
   const bool object = (type == UTVM_TYPE_FUNCTION) || (type == UTVM_TYPE_MODULE);
   write_head(writer, UTVM_RPC_RETURN, 2u);
   write_value(writer, UTVM_TYPE_INTEGER, (uint32_t)type);

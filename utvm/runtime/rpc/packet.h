@@ -11,7 +11,7 @@
 
 /* The build defines UTVM_RPC_PROTOCOL, the version that client and board compare when a session begins. */
 
-/** What a packet is. */
+/** Kinds of packets. */
 #define UTVM_RPC_SHUTDOWN 1
 #define UTVM_RPC_INIT_SERVER 2
 #define UTVM_RPC_CALL 3
@@ -54,8 +54,8 @@
 
 /** A tensor in the board's memory, as a client describes it (DLTensor). */
 typedef struct {
-  uint64_t address; /**< of its first element, the byte offset added */
-  uint64_t bytes;   /**< that its elements take */
+  uint64_t address; /**< of its first element, including the byte offset */
+  uint64_t bytes;   /**< of all elements */
   uint8_t code;     /**< kind of element (DLDataTypeCode) */
   uint8_t bits;     /**< of an element */
   uint16_t lanes;
@@ -68,18 +68,18 @@ typedef struct {
   int32_t type;         /**< UTVM_TYPE_... */
   uint64_t number;      /**< integer (two's complement), float (its bits) or handle */
   const uint8_t *bytes; /**< text (no zero at its end) or bytes */
-  uint32_t length;      /**< of these */
+  uint32_t length;      /**< of text or bytes */
   utvm_tensor_t tensor;
 } utvm_value_t;
 
-/** What is left to be read of a packet. */
+/** The unread rest of a packet. */
 typedef struct {
   const uint8_t *bytes;
   uint32_t left;
-  bool failed; /**< more was asked for than there is; what was read is zero */
+  bool failed; /**< a read went past the end and returned zero */
 } utvm_reader_t;
 
-/** What has been written of one. */
+/** A packet being written. */
 typedef struct {
   uint8_t *bytes;
   uint32_t used;
@@ -90,7 +90,7 @@ typedef struct {
 /** Read a number of 1 to 8 bytes. */
 uint64_t utvm_read(utvm_reader_t *reader, uint32_t bytes);
 
-/** Read some bytes without copying them; NULL where there are fewer. */
+/** Read some bytes without copying them; NULL if there are fewer. */
 const uint8_t *utvm_read_bytes(utvm_reader_t *reader, uint64_t count);
 
 /** Read a tensor's description. */
@@ -100,7 +100,7 @@ void utvm_read_tensor(utvm_reader_t *reader, utvm_tensor_t *tensor);
  * Read a sequence of arguments.
  *
  * @param values  UTVM_ARGUMENTS of them
- * @return how many there are; the reader has failed where there are too many, or one is of no known type
+ * @return their number; the reader has failed if there are too many, or one has an unknown type
  */
 uint32_t utvm_read_values(utvm_reader_t *reader, utvm_value_t *values);
 
@@ -113,7 +113,7 @@ void utvm_write(utvm_writer_t *writer, uint64_t number, uint32_t bytes);
 /** Write some bytes. */
 void utvm_write_bytes(utvm_writer_t *writer, const uint8_t *bytes, uint32_t count);
 
-/** Write the whole answer to a request of the session itself: one value, a number or nothing. */
+/** Write the whole reply to a request of the session itself: one value, a number or nothing. */
 void utvm_write_answer(utvm_writer_t *writer, int32_t type, uint64_t number);
 
 /** Write the whole answer to a call: a value that is a number, a handle or nothing. */

@@ -11,7 +11,7 @@
 /** Wait for the next byte from the host. */
 uint8_t utvm_pipe_read(void);
 
-/** Send bytes to the host; returns when they are handed over. */
+/** Send bytes to the host; returns when they are queued or sent. */
 void utvm_pipe_write(const uint8_t *bytes, uint32_t count);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One request at a time; whatever is wrong with it becomes an exception for the client. */
+/* Handles one request at a time; errors become exceptions of the client. */
 #include "server.h"
 
 #include <stddef.h>
@@ -166,7 +166,7 @@ static bool frees_handle(uint64_t handle, utvm_writer_t *reply) {
   return good;
 }
 
-/* What the session asks of the board itself: all such requests have a sequence of arguments. */
+/* Requests to the session itself: all have a sequence of arguments. */
 static bool serves(uint32_t code, utvm_reader_t *reader, utvm_writer_t *reply) {
   const uint32_t count = utvm_read_values(reader, values);
   bool good = !reader->failed;
@@ -187,7 +187,7 @@ static bool serves(uint32_t code, utvm_reader_t *reader, utvm_writer_t *reply) {
     good = copies_among(count, reply);
   } else if ((code == (uint32_t)UTVM_RPC_SET_DEVICE) || (code == (uint32_t)UTVM_RPC_SYNCHRONISE) ||
              (code == (uint32_t)UTVM_RPC_GET_ATTRIBUTE)) {
-    /* There is one device, everything on it is done when it answers, and it has no attributes. */
+    /* There is one device. Its operations are synchronous, and it has no attributes. */
     utvm_write_answer(reply, UTVM_TYPE_NONE, 0u);
   } else {
     utvm_text_add(&error, "boards do not know request ");

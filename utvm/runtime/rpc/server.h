@@ -7,20 +7,20 @@
 
 #include <stdint.h>
 
-/* The build defines UTVM_RPC_PACKET_BYTES: bytes of the longest request and answer, the length in front not counted. */
+/* The build defines UTVM_RPC_PACKET_BYTES: bytes of the longest request or reply, without its length field. */
 
-/** Forget what belonged to a client and free its memory: a new one comes. */
+/** Release a client's handles and memory, for a new client. */
 void utvm_server_reset(void);
 
 /**
  * Answer a request.
  *
  * @param reply  takes up to UTVM_RPC_PACKET_BYTES
- * @return bytes of the answer; 0 where the request is one that has none
+ * @return bytes of the reply; 0 if the request has none
  */
 uint32_t utvm_server_answer(const uint8_t *request, uint32_t bytes, uint8_t *reply);
 
-/** How many calls have been made since reset, those that failed counted. */
+/** Number of calls since reset, including failed ones. */
 uint32_t utvm_server_calls(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What the board counts, as text.
+ * The board's counters, as text.
  */
 #ifndef UTVM_STATS_H
 #define UTVM_STATS_H

@@ -25,7 +25,7 @@ void utvm_text_add_bytes(utvm_text_t *text, const uint8_t *bytes, uint32_t count
   }
 }
 
-/* Divide a number by ten and return the rest. In pieces of 16 bits: division of 64 bits takes 700 bytes of flash. */
+/* Divide by ten and return the remainder. In pieces of 16 bits: a 64-bit division takes 700 bytes of flash. */
 static uint32_t divide_by_ten(uint64_t *number) {
   uint64_t quotient = 0u;
   uint32_t rest = 0u;
@@ -56,7 +56,7 @@ bool utvm_text_is(const char *name, const uint8_t *bytes, uint32_t count) {
   bool same = true;
   uint32_t index;
   for (index = 0u; same && (index < count); index++) {
-    /* The zero at the name's end is none of the bytes' letters, or they are not the name's. */
+    /* The name's terminating zero differs from every letter, so a longer text does not match. */
     same = (name[index] != '\0') && ((uint8_t)name[index] == bytes[index]);
   }
   return same && (name[index] == '\0');

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Longest text; what goes beyond is cut off. */
+/** Maximum length of a text; longer ones are truncated. */
 #define UTVM_TEXT_BYTES 640u
 
 /** A text that is being written. */
@@ -17,10 +17,10 @@ typedef struct {
   uint8_t bytes[UTVM_TEXT_BYTES];
 } utvm_text_t;
 
-/** Begin again. */
+/** Clear the text. */
 void utvm_text_clear(utvm_text_t *text);
 
-/** Add words that end with a zero. */
+/** Add a zero-terminated string. */
 void utvm_text_add(utvm_text_t *text, const char *words);
 
 /** Add bytes. */
@@ -29,7 +29,7 @@ void utvm_text_add_bytes(utvm_text_t *text, const uint8_t *bytes, uint32_t count
 /** Add a number in decimal digits. */
 void utvm_text_add_number(utvm_text_t *text, int64_t number);
 
-/** Return whether some bytes are the letters of a name, without the zero at its end. */
+/** Return whether the bytes equal a name, without its terminating zero. */
 bool utvm_text_is(const char *name, const uint8_t *bytes, uint32_t count);
 
 #endif

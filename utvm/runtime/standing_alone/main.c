@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The executor that needs no host: it runs the image's one model on the inputs that are stored in the image, prints
- * what came out on the console, and is done. Without a console, a debug probe listens. Whoever does can tell a report
- * from a damaged one:
+ * the outputs on the console, and stops. Without a console, a debug probe reads them. A checksum lets the reader detect
+ * a damaged report:
  *
  *   utvm: BOARD is up
  *   utvm: result MODEL
- *   utvm: reset CAUSE           why the board was reset last, in words
- *   utvm: status XXXXXXXX       what the model returned
+ *   utvm: reset CAUSE           cause of the last reset, in words
+ *   utvm: status XXXXXXXX       return value of the model
  *   utvm: cycles XXXXXXXXXXXXXXXX
  *   utvm: stack XXXXXXXX        bytes used since reset, at most
  *   utvm: output XXXXXXXX       for each output, its bytes; then the bytes, up to 32 a line
  *   utvm: data XX...
  *   utvm: end XXXXXXXX          CRC-32 of the report so far, from the "u" of its first line to the line before this
  *
- * A fault is a report of its own. It may come in the middle of a line, so an empty one goes before it:
+ * A fault is a separate report. It may interrupt a line, so an empty line precedes it:
  *
  *   utvm: fault XXXXXXXX        bytes of utvm_fault_t; then the bytes
  *   utvm: data XX...
@@ -22,8 +22,8 @@
  *   utvm: data XX...
  *   utvm: end XXXXXXXX
  *
- * Lines end with CR and LF. Digits are hexadecimal and small; numbers begin with the highest digit, data are as in
- * memory. The CRC is that of Ethernet and zlib.
+ * Lines end with CR and LF. Digits are lower-case hexadecimal, the highest digit of a number first; data is in memory
+ * order. The CRC is that of Ethernet and zlib.
  */
 #include "stored.h"
 #include "utvm.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What an image that stands alone has of its one model's data; the firmware builder writes it.
+ * Stored data of a standalone image's model; the firmware builder writes it.
  */
 #ifndef UTVM_STORED_H
 #define UTVM_STORED_H

@@ -11,10 +11,10 @@
 #define MAPPED 64u
 #define UOP_BUFFER (VTA_QUEUE_LENGTH > VTA_UOP_DEPTH ? VTA_QUEUE_LENGTH : VTA_UOP_DEPTH)
 #define KERNELS (VTA_QUEUE_LENGTH / 16u)
-/* What one call queues at most: a load of micro-ops and an operation; and FINISH after all. */
+/* Maximum number of instructions per call: a load of micro-ops and an operation; and FINISH at the end. */
 #define ROOM 3u
 
-/* An operation's micro-ops, as they were loaded before. */
+/* Micro-ops of an operation that are loaded already. */
 typedef struct {
   uint32_t at;   /* in the buffer in DRAM */
   uint32_t sram; /* on the chip */
@@ -33,7 +33,7 @@ typedef struct {
 static buffer mapped[MAPPED];
 static uint32_t maps;
 
-/* Where elements are counted from: a buffer that begins between them moves all that its memory is filled from. */
+/* Base address of elements: a buffer at an unaligned address moves the base of its memory. */
 static struct {
   bool known;
   uint32_t address;
@@ -45,7 +45,7 @@ static uint32_t uop_sram; /* on the chip, used */
 static kernel kernels[KERNELS];
 static uint32_t kernel_count;
 
-/* The operation that is being put together. Factors are dst, src, wgt. */
+/* The operation under construction. Factors are dst, src, wgt. */
 static struct {
   uint32_t count;
   uint32_t mode, reset, operation, use_immediate;
@@ -83,7 +83,7 @@ static void set(vta_instruction *instruction, uint32_t low, uint32_t width, uint
   vta_put(instruction, low, width, (uint32_t)value);
 }
 
-/* Runs what is queued; the queue is empty after it. */
+/* Runs the queued instructions and empties the queue. */
 static void run(void) {
   if (pending.rule == NULL && queued != 0u) {
     vta_instruction *last = &queue[queued];
@@ -110,7 +110,7 @@ static vta_instruction begin(uint32_t opcode) {
   return made;
 }
 
-/* Queues an instruction, and has it wait for what it needs. */
+/* Queues an instruction, with the tokens that it must wait for. */
 static void enqueue(const vta_instruction *instruction, const vta_touched *touched) {
   if (pending.rule == NULL) {
     queue[queued] = *instruction;
@@ -192,7 +192,7 @@ static uint32_t depth_of(uint32_t memory) {
   return memory < sizeof depth / sizeof depth[0] ? depth[memory] : 0u;
 }
 
-/* Says what a load or a store touches on the chip: a tile of so many elements. */
+/* Returns the elements on the chip that a load or a store accesses. */
 static vta_touched tile(const vta_instruction *instruction, uint32_t memory, uint32_t sram, uint64_t elements) {
   vta_touched touched = {{0, 0}, {0, 0}, {0, 0}};
   vta_range *range = memory == VTA_INP ? &touched.inp : memory == VTA_WGT ? &touched.wgt : &touched.acc;
@@ -206,7 +206,7 @@ static vta_touched tile(const vta_instruction *instruction, uint32_t memory, uin
   return touched;
 }
 
-/* Makes a load or a store, whose fields are the same but for padding. */
+/* Encodes a load or a store; only a load has padding. */
 static vta_instruction transfer(uint32_t opcode, uint32_t memory, uint32_t sram, const void *dram, uint32_t offset,
                                 uint32_t x_size, uint32_t y_size, uint32_t x_stride) {
   make_room();
@@ -283,7 +283,7 @@ int VTAUopPush(uint32_t mode, uint32_t reset, uint32_t dst, uint32_t src, uint32
     if (building.count == UOP_BUFFER) {
       return broken("an operation has too many micro-ops", UOP_BUFFER + 1, UOP_BUFFER, NULL);
     }
-    /* The buffer begins anew: what the queue says of it has been read after a run. */
+    /* Start the buffer again, after a run, which has read the old contents. */
     const uint32_t count = building.count, from = uops;
     run();
     memmove(uop_buffer, uop_buffer + from, count * sizeof uop_buffer[0]);
@@ -301,7 +301,7 @@ int VTAUopPush(uint32_t mode, uint32_t reset, uint32_t dst, uint32_t src, uint32
   return pending.rule == NULL ? 0 : -1;
 }
 
-/* Returns where the micro-ops of the operation are on the chip, after having them loaded where they are not. */
+/* Returns the address of the operation's micro-ops on the chip; loads them if necessary. */
 static uint32_t loaded(void) {
   const size_t bytes = building.count * sizeof uop_buffer[0];
   for (uint32_t i = 0; i < kernel_count; i++) {
@@ -326,7 +326,7 @@ static uint32_t loaded(void) {
   return made.sram;
 }
 
-/* Returns the elements that one index of the operation goes through, at most. */
+/* Returns the largest range of elements that an index of the operation can reach. */
 static vta_range swept(uint32_t index, uint32_t depth, const vta_instruction *instruction) {
   uint64_t end = (uint64_t)building.most[index] + 1u;
   for (uint32_t loop = 0; loop < building.loops; loop++) {

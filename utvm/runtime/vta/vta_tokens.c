@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-/* For each element, the turn in which a stage last wrote or read it; turns of a stage count from 1. */
+/* For each element, the turn in which a stage last wrote or read it; a turn is an instruction's number in its stage. */
 static uint32_t inp_written[VTA_INP_DEPTH], inp_read[VTA_INP_DEPTH];
 static uint32_t wgt_written[VTA_WGT_DEPTH], wgt_read[VTA_WGT_DEPTH];
 static uint32_t acc_written[VTA_ACC_DEPTH], acc_stored[VTA_ACC_DEPTH];
 
 static uint32_t turns[VTA_STAGES];
-/* The turn of one stage that another has waited for: what came before needs no further token. */
+/* The latest turn of one stage that another has waited for: earlier turns need no token. */
 static uint32_t waited[VTA_STAGES][VTA_STAGES];
 /* The instruction of a turn. A run is at most as long as the driver's queue. */
 static uint32_t numbers[VTA_STAGES][VTA_QUEUE_LENGTH];
@@ -39,8 +39,8 @@ static void note(uint32_t *of, vta_range range, uint32_t turn) {
   }
 }
 
-/* Has an instruction of one stage wait for a turn of its neighbour. To be called once for each neighbour: there is
- * one bit for a token of each queue. */
+/* Makes an instruction of one stage wait for a turn of its neighbour. Called once for each neighbour: there is one
+ * token bit for each queue. */
 static void wait_for(vta_instruction *queue, uint32_t number, vta_stage stage, vta_stage other, uint32_t turn) {
   if (turn <= waited[other][stage]) {
     return;

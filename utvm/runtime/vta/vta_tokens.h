@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which stage waits for which: worked out from the elements that each instruction reads and writes on the chip. */
+/* Finds which stage must wait for which, from the elements that instructions read and write on the chip. */
 #ifndef VTA_TOKENS_H
 #define VTA_TOKENS_H
 
@@ -11,24 +11,24 @@ typedef struct {
   uint32_t end;
 } vta_range;
 
-/* What one instruction touches; an empty range is nothing. */
+/* The elements that one instruction accesses; ranges may be empty. */
 typedef struct {
   vta_range inp;
   vta_range wgt;
   vta_range acc;
 } vta_touched;
 
-/* Forgets everything: a run begins. */
+/* Clears all state, at the start of a run. */
 void vta_tokens_begin(void);
 
-/* Has an instruction, the last of the queue, wait for what it needs.
+/* Makes the last instruction of the queue wait for those that it depends on.
  *
- * queue: all instructions of the run; those that are waited for get their token to hand on.
+ * queue: all instructions of the run; those that are waited for get a bit to pass a token.
  * number: of the instruction.
- * touched: what it reads or writes: load writes, compute reads inp and wgt and writes acc, store reads acc. */
+ * touched: the elements it reads or writes: load writes, compute reads inp and wgt and writes acc, store reads acc. */
 void vta_tokens_add(vta_instruction *queue, uint32_t number, const vta_touched *touched);
 
-/* Has the last instruction, FINISH, wait for the last load and the last store. */
+/* Makes the last instruction, FINISH, wait for the last load and the last store. */
 void vta_tokens_finish(vta_instruction *queue, uint32_t number);
 
 #endif

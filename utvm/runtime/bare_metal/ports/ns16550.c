@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port of boards with a UART of the kind 16550 (Texas Instruments TL16C550C, SLLS177). The board's data has its address, the
- * bytes from one register to the next where that is not one, and the line. Its clock's divider stays as a reset leaves it:
- * for emulators, on which no time passes on this line.
+ * Port of boards with a UART of the kind 16550 (Texas Instruments TL16C550C, SLLS177). The board's data gives its address,
+ * the distance of registers in bytes if it is not one, and the line. The clock divider keeps its reset value: this is for
+ * emulators, which ignore the speed of the line.
  */
 #include "bare_metal.h"
 #include "utvm.h"
@@ -50,12 +50,12 @@ void utvm_port_listen(void) {
 }
 
 void utvm_port_send(void) {
-  /* It asks at once: there is nothing to send yet. */
+  /* This requests an interrupt at once. */
   UART_INTERRUPTS = UART_INTERRUPT_RECEIVED | UART_INTERRUPT_EMPTY;
 }
 
 void utvm_port_drain(void) {
-  /* Each byte is handed over as it is taken. */
+  /* Nothing is queued here. */
 }
 
 static void send_next(void) {

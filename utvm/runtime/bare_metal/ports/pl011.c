@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port of boards with Arm's UART PL011 (DDI 0183G, chapter 3), a byte an interrupt. The board's data has its address, and its
- * clock where there is one (bus_hz): without that the divider stays as a reset leaves it, which is for emulators. Other
- * clocks and pins stay so too.
+ * Port of boards with Arm's UART PL011 (DDI 0183G, chapter 3), with an interrupt for each byte. The board's data gives its
+ * address and its clock (bus_hz): without a clock, the divider keeps its reset value, as emulators allow. Other clocks and
+ * pins keep their reset state, too.
  */
 #include "bare_metal.h"
 #include "utvm.h"
@@ -48,7 +48,7 @@ void utvm_port_listen(void) {
   UART_INTERRUPTS = UART_INTERRUPT_RECEIVED;
 }
 
-/* One byte, whose end interrupts; where it is not yet taken, that of the byte before does. */
+/* Send one byte; its end interrupts. While the UART is busy, the end of the byte before does. */
 void utvm_port_send(void) {
   uint8_t byte;
   if (((UART_STATE & UART_STATE_FULL) == 0u) && utvm_pipe_next(&byte)) {
@@ -59,7 +59,7 @@ void utvm_port_send(void) {
 }
 
 void utvm_port_drain(void) {
-  /* Each byte is handed over as it is taken. */
+  /* Nothing is queued here. */
 }
 
 void utvm_port_interrupt(void) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The port of a board that has none: everything stays as a reset leaves it, clocks included, and there is no console.
- * What the board says goes through the debug port.
+ * The port of boards without one of their own: everything keeps its reset state, including clocks. There is no console;
+ * all output goes through the debug port.
  */
 #include "utvm.h"
 
 void utvm_port_init(void) {
-  /* The clock of after a reset is the one that its data names. */
+  /* The board's data gives the clock after a reset. */
 }
 
 void utvm_port_write(const char *text, uint32_t size) {
@@ -15,19 +15,19 @@ void utvm_port_write(const char *text, uint32_t size) {
 }
 
 void utvm_port_listen(void) {
-  /* Nothing comes. */
+  /* Nothing is received. */
 }
 
 void utvm_port_send(void) {
-  /* Nobody listens. */
+  /* Nothing can be sent. */
 }
 
 void utvm_port_drain(void) {
-  /* Nothing is under way. */
+  /* Nothing is queued. */
 }
 
 void utvm_port_interrupt(void) {
-  /* Of no line: without a console there are none that are expected. */
+  /* Without a console, no interrupt is enabled. */
 }
 
 const char *utvm_port_reset_cause(void) {

@@ -34,7 +34,7 @@ int UnInit(uint32_t what) {
 
 int EraseSector(uint32_t address) {
   allow(NVMC_CONFIG_ERASE);
-  UTVM_REGISTER(address) = 0xFFFFFFFFu; /* its first word stands for the whole page */
+  UTVM_REGISTER(address) = 0xFFFFFFFFu; /* writing the first word erases the page */
   wait_until_ready();
   return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port of boards with Arm's CMSDK, for QEMU: a console on an APB UART, a counter on an APB timer (DDI 0479). The clock is
- * there from the start. The board's data has the addresses, the UART's line for what it receives, and the clock of both.
+ * Port of boards with Arm's CMSDK, for QEMU: a console on an APB UART, a counter on an APB timer (DDI 0479). The clock
+ * needs no setup. The board's data gives the addresses, the UART's receive line, and the clock of both.
  */
 #include "cortex_m.h"
 #include "utvm.h"
@@ -46,8 +46,8 @@ uint32_t utvm_port_counter(void) {
 }
 
 /*
- * An instruction takes more than two ticks. Two readings are less than a tick off what passed between them, so that the
- * nearest whole number of instructions is the right one.
+ * An instruction takes more than two ticks. The difference of two readings is wrong by less than a tick, so rounding to
+ * the nearest whole number of instructions is exact.
  */
 uint32_t utvm_port_cycles(uint32_t counts) {
   return (uint32_t)(((UTVM_COUNTS * (uint64_t)counts) + (UTVM_COUNTER_TICKS / 2u)) / UTVM_COUNTER_TICKS);
@@ -71,17 +71,17 @@ void utvm_port_write(const char *text, uint32_t size) {
 void utvm_port_listen(void) {
   NVIC_ISER(UTVM_PORT_LINE) = LINE_BIT;
   UART_CTRL |= UART_CTRL_RX_INTERRUPT;
-  /* A byte that came before asks for no interrupt, and keeps out those after it: the handler looks once by itself. */
+  /* An earlier byte requests no interrupt and blocks later ones, so make the handler check once. */
   NVIC_ISPR = LINE_BIT;
 }
 
-/* The line on which it receives stands for both: it is made pending as long as there is something to send. */
+/* The receive line serves both directions: it is set pending as long as there is data to send. */
 void utvm_port_send(void) {
   NVIC_ISPR = LINE_BIT;
 }
 
 void utvm_port_drain(void) {
-  /* Each byte is handed over as it is taken. */
+  /* Nothing is queued here. */
 }
 
 void utvm_port_interrupt(void) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port of boards with an nRF52 or nRF53. Its crystal is started, for the oscillator of a reset is too far off for a serial
- * line and for a counter. Console on the UARTE, which moves whole buffers: here of one byte, each with its interrupt
+ * Port of boards with an nRF52 or nRF53. It starts the crystal, because the oscillator after a reset is too inexact for a
+ * serial line and a counter. Console on the UARTE, which transfers buffers: here of one byte, each with an interrupt
  * (nRF52840 Product Specification 1.7, 5.4, 6.9 and 6.34; nRF5340 Product Specification 1.3, the chapters of the same names).
  *
- * Newer chips lock their debug port at each reset until software says the key (CTRL-AP, "Access port protection").
+ * Newer chips lock their debug port at each reset until software writes a key (CTRL-AP, "Access port protection").
  */
 #include <stdbool.h>
 
@@ -33,12 +33,12 @@
 #define UARTE_INTEN_ENDRX (1u << 4)
 #define UARTE_INTEN_ENDTX (1u << 8)
 #define UARTE_ENABLED 8u
-/* In 2 to the power of 32 parts of 16 MHz; the lowest 12 bits are not looked at. */
+/* In units of 16 MHz / 2^32; the lowest 12 bits are ignored. */
 #define BAUDRATE ((uint32_t)((((uint64_t)UTVM_CONSOLE_BAUD << 32) / 16000000u) + 0x800u) & 0xFFFFF000u)
 
-/* Buffers are in RAM: what is in flash cannot be sent. */
+/* Buffers are in RAM: the UARTE cannot read flash. */
 static volatile uint8_t outgoing, incoming;
-static bool sending; /* a byte is under way, and its end will interrupt */
+static bool sending; /* a byte is being sent, and its end will interrupt */
 
 void utvm_port_init(void) {
   UTVM_REGISTER(UTVM_PORT_PROTECTION) = UTVM_PORT_PROTECTION_KEY;
@@ -107,12 +107,12 @@ void utvm_port_interrupt(void) {
   if (UARTE_EVENTS_ENDRX != 0u) {
     uint8_t byte = incoming;
     UARTE_EVENTS_ENDRX = 0u;
-    UARTE_TASKS_STARTRX = 1u; /* what came meanwhile has waited in front of the buffer */
+    UARTE_TASKS_STARTRX = 1u; /* bytes received meanwhile are in the UARTE's queue */
     utvm_pipe_received(byte);
   }
   if (UARTE_EVENTS_ENDTX != 0u) {
     UARTE_EVENTS_ENDTX = 0u;
-    (void)UARTE_EVENTS_ENDTX; /* it has arrived there before the handler ends */
+    (void)UARTE_EVENTS_ENDTX; /* read back, so that the write completes before the handler ends */
     sending = false;
     utvm_port_send();
   }

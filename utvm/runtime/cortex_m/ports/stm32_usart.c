@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port of boards with an STM32, at the clock that a reset leaves. Console on a USART: one with SR and DR (RM0090, 30.6), or
- * with ISR, RDR and TDR where the board's data says that it has `separate` ones (RM0433, 48.7). Counter on a timer of 32
- * bits (RM0090, 18.4), where the data names one. Clock and pins of the USART are set up where the data says where they are
+ * Port of boards with an STM32, at its clock after a reset. Console on a USART: one with SR and DR (RM0090, 30.6), or
+ * with ISR, RDR and TDR if the board's data has `separate` (RM0433, 48.7). Counter on a timer of 32
+ * bits (RM0090, 18.4), if the data names one. Clock and pins of the USART are set up if the data gives their addresses
  * (7.3.10 to 7.3.13 and 8.4): QEMU models neither. The pin that sends and the one that receives are neighbours, both
  * below 8 or both above, and their alternate function is 7, as those of USART1 to 3 are.
  */
@@ -50,10 +50,10 @@
 #define AFR_SHIFT (4u * (UTVM_PORT_PIN % 8u))
 
 static void connect_pins(void) {
-  /* A port of pins takes 1 KiB, the first of all lies at a multiple of 64 KiB. */
+  /* GPIO ports are 1 KiB apart, the first one at a multiple of 64 KiB. */
   PINS_CLOCK |= 1u << ((UTVM_PORT_GPIO & 0xFFFFu) >> 10);
   USART_CLOCK |= 1u << UTVM_PORT_ENABLE;
-  (void)USART_CLOCK; /* it is there two cycles later */
+  (void)USART_CLOCK; /* the clock needs two cycles to start */
   GPIO_MODER = (GPIO_MODER & ~(0xFu << (2u * UTVM_PORT_PIN))) | (0xAu << (2u * UTVM_PORT_PIN));
   GPIO_AFR = (GPIO_AFR & ~(0xFFu << AFR_SHIFT)) | (0x77u << AFR_SHIFT);
 }
@@ -73,7 +73,7 @@ void utvm_port_init(void) {
 
 #ifdef UTVM_PORT_COUNTS
 
-/* A count is a whole number of the timer's ticks, which its prescaler makes one. */
+/* A count is a whole number of timer ticks, which the prescaler divides by. */
 void utvm_port_start_counter(void) {
   TIM_PSC = UTVM_COUNTER_TICKS - 1u;
   TIM_ARR = 0xFFFFFFFFu;
@@ -109,13 +109,13 @@ void utvm_port_listen(void) {
   USART_CR1 |= USART_CR1_RXNEIE;
 }
 
-/* The line on which it receives stands for both: it is made pending as long as there is something to send. */
+/* The receive line serves both directions: it is set pending as long as there is data to send. */
 void utvm_port_send(void) {
   NVIC_ISPR = 1u << (UTVM_PORT_LINE % 32u);
 }
 
 void utvm_port_drain(void) {
-  /* Each byte is handed over as it is taken. */
+  /* Nothing is queued here. */
 }
 
 void utvm_port_interrupt(void) {
@@ -125,7 +125,7 @@ void utvm_port_interrupt(void) {
     utvm_pipe_received((uint8_t)USART_RECEIVED);
   }
 #ifdef UTVM_PORT_SEPARATE
-  USART_ICR = USART_ICR_ORECF; /* else a byte that was lost would interrupt for ever */
+  USART_ICR = USART_ICR_ORECF; /* otherwise an overrun would interrupt forever */
 #endif
   if (utvm_pipe_next(&byte)) {
     send(byte);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In an image, a fault of the accelerator stops the program as a failed assertion does, and is told in the same way. */
+/* In an image, a fault of the accelerator stops the program like a failed assertion, and is reported like one. */
 #include "utvm.h"
 #include "vta.h"
 
@@ -36,7 +36,7 @@ static void add_number(int64_t number) {
   }
 }
 
-/* There is room for about a hundred letters: utvm/runtime/vta/instructions.py makes words of these again. */
+/* Encoded in about a hundred letters, which utvm/runtime/vta/instructions.py decodes. */
 void vta_failed(const vta_fault *fault) {
   static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
   used = 0;

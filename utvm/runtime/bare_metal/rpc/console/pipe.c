@@ -38,7 +38,7 @@ static bool take(queue_t *queue, uint8_t *byte) {
 }
 
 void utvm_pipe_received(uint8_t byte) {
-  /* Where there is no room, the byte is lost, and the packet that it belonged to with it: the host sends it again. */
+  /* If the queue is full, the byte and thus its packet are lost: the host sends the packet again. */
   (void)put(&received, byte);
 }
 
@@ -68,7 +68,7 @@ uint8_t utvm_pipe_read(void) {
   return byte;
 }
 
-/* Nothing else puts into the queue, so that only waiting needs interrupts masked. */
+/* This is the queue's only writer, so interrupts are masked only while waiting. */
 static void put_when_there_is_room(uint8_t byte) {
   while (!put(&to_send, byte)) {
     utvm_disable_interrupts();
@@ -82,7 +82,7 @@ static void put_when_there_is_room(uint8_t byte) {
 
 void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
   if (utvm_in_handler()) {
-    /* A fault tells of itself, and nothing interrupts it: what waits goes first. */
+    /* In a fault report, interrupts are off: send queued bytes first. */
     uint8_t waiting;
     utvm_port_drain();
     while (take(&to_send, &waiting)) {

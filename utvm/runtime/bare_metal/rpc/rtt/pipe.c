@@ -2,10 +2,10 @@
 /*
  * The stream to the host is a pair of buffers in memory that a debug probe reads and writes while the core runs:
  * SEGGER's Real Time Transfer. Layout and meaning of the control block: SEGGER UM08001, chapter "RTT", section
- * "RTT control block"; the code is ours.
+ * "RTT control block"; the code is not SEGGER's.
  *
- * The buffers must lie in memory that no data cache holds back from the probe. Nothing interrupts the core when
- * the host has written, so it looks again and again while it waits.
+ * The buffers must be in memory without a data cache, so that the probe sees them. The core gets no interrupt when
+ * the host has written, so it polls while it waits.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,11 +15,11 @@
 
 #define ID_BYTES 16u
 #define UP_BYTES 1024u
-/* OpenOCD drops what does not fit: the longest request fits, each of its bytes sent as two, and its frame. */
+/* OpenOCD drops bytes that do not fit: the longest request fits, with each byte escaped as two, and its frame. */
 #define DOWN_BYTES ((2u * UTVM_RPC_PACKET_BYTES) + 64u)
 #define WAIT_WHERE_FULL 2u /* for up buffers: nothing is skipped, nothing is cut short */
 
-/* One end moves "in", the other one "out"; they are equal where the buffer is empty. */
+/* The writer moves "in", the reader "out"; they are equal if the buffer is empty. */
 typedef struct {
   const char *name;
   volatile uint8_t *bytes;
@@ -55,7 +55,7 @@ static uint32_t after(uint32_t place, uint32_t size) {
 }
 
 static void prepare(void) {
-  /* Backwards, so that it is nowhere else in memory: tools look for it there. */
+  /* Stored backwards, so that tools that search memory for the id find only the control block. */
   static const char backwards[] = "TTR REGGES";
   static bool prepared;
   if (!prepared) {
@@ -66,7 +66,7 @@ static void prepare(void) {
     fill_ring(&utvm_rtt.up, up_bytes, UP_BYTES);
     fill_ring(&utvm_rtt.down, down_bytes, DOWN_BYTES);
     utvm_memory_barrier();
-    /* Its first letter comes last: the id is right only once all of it is, and the block with it. */
+    /* The first letter is written last: the id is valid only when the whole block is. */
     for (uint32_t index = 0u; index < letters; index++) {
       utvm_rtt.id[letters - 1u - index] = backwards[index];
     }
@@ -79,7 +79,7 @@ uint8_t utvm_pipe_read(void) {
   prepare();
   const uint32_t place = ring->out;
   while (ring->in == place) {
-    /* nothing has come */
+    /* nothing received */
   }
   utvm_memory_barrier();
   const uint8_t byte = down_bytes[place];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stream to the host goes through the debugger: the core stops at a breakpoint instruction, and the debugger
- * does what it asks for. Source: Arm, "Semihosting for AArch32 and AArch64", 2.0.
+ * performs the operation. Source: Arm, "Semihosting for AArch32 and AArch64", 2.0.
  *
- * Every call stops the core, so what is sent is collected until the board has nothing more to say. Without a
- * debugger the breakpoint is a fault.
+ * Every call stops the core, so output is collected until the board waits for input. Without a debugger, the
+ * breakpoint is a fault.
  */
 #include <stdbool.h>
 
@@ -42,7 +42,7 @@ static void open_once(void) {
   }
 }
 
-/* SYS_READ and SYS_WRITE answer with the number of bytes that they have not done. */
+/* SYS_READ and SYS_WRITE return the number of bytes that were not transferred. */
 static uint32_t left_over(uintptr_t operation, uintptr_t handle, const uint8_t *bytes, uint32_t count) {
   const uintptr_t arguments[3] = {handle, (uintptr_t)bytes, count};
   const uintptr_t left = utvm_semihosting(operation, arguments);
@@ -78,7 +78,7 @@ void utvm_pipe_write(const uint8_t *bytes, uint32_t count) {
     waiting++;
   }
   if (utvm_in_handler()) {
-    /* A fault tells of itself, and nothing is read after it. */
+    /* In a fault report: nothing is read afterwards. */
     flush();
   }
 }

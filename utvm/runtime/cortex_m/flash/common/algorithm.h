@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * A flash algorithm as CMSIS packs have them (Open-CMSIS-Pack, "Flash programming"), for a debugger that has none for the chip:
- * it loads the code anywhere into RAM and calls a function at a time. Each returns 0, or something else where it failed. There
- * are no variables: nobody would set them up.
+ * A flash algorithm as in CMSIS packs (Open-CMSIS-Pack, "Flash programming"), for a debugger without one for the chip: it
+ * loads the code anywhere into RAM and calls one function at a time. Each returns 0, or another value on failure. There are
+ * no variables, since they would not be initialised.
  */
 #ifndef UTVM_FLASH_ALGORITHM_H
 #define UTVM_FLASH_ALGORITHM_H
@@ -11,7 +11,7 @@
 
 #include "bare_metal.h"
 
-/** Begins: to erase where what is 1, to program where it is 2. */
+/** Starts an operation: 1 to erase, 2 to program. */
 int Init(uint32_t address, uint32_t clock, uint32_t what);
 
 /** Ends what Init began. */

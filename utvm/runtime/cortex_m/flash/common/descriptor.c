@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a debugger reads of a flash algorithm before it loads it; the numbers are those of the board's file. */
+/* A flash algorithm's description, which a debugger reads before loading it; the numbers are from the board's file. */
 #include "algorithm.h"
 
 struct sector {

@@ -16,7 +16,7 @@ uint8_t utvm_pipe_read(void) {
   if (first == end) {
     const ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
     if (got <= 0) {
-      exit(EXIT_SUCCESS); /* whoever started this has gone */
+      exit(EXIT_SUCCESS); /* the client has closed the stream */
     }
     first = 0u;
     end = (size_t)got;

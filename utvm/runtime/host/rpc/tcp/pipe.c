@@ -18,7 +18,7 @@ uint8_t utvm_pipe_read(void) {
   if (first == end) {
     const ssize_t got = recv(STDIN_FILENO, bytes, sizeof bytes, 0);
     if (got <= 0) {
-      exit(EXIT_SUCCESS); /* whoever started this has gone */
+      exit(EXIT_SUCCESS); /* the client has closed the stream */
     }
     first = 0u;
     end = (size_t)got;
