@@ -182,5 +182,5 @@ def test_a_page_stays_small_and_says_what_it_leaves_out(tmp_path: Path, firmware
     assert page.stat().st_size < _MOST
     text = page.read_text()
     assert "4,403 more tests passed, were skipped or were not run; report.json has them all." in text
-    assert "characters left out; junit.xml has them" in text
+    assert "characters omitted; see junit.xml" in text
     assert text.count('data-outcome="infrastructure"') == 1

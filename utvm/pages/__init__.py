@@ -54,7 +54,7 @@ def _shorten(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     head = most // 3
-    gap = f"\n[… {len(text) - most:,} characters left out; junit.xml has them …]\n"
+    gap = f"\n[… {len(text) - most:,} characters omitted; see junit.xml …]\n"
     return text[:head] + gap + text[head - most :]
 
 

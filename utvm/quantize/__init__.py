@@ -37,7 +37,7 @@ _SOFTMAX = {"scale": np.array(1 / 256, np.float32), "zero_point": np.array(-128,
 
 @dataclass(frozen=True)
 class Cost:
-    """Quantisation error of a tensor; ``snr_db`` is infinite if there is none."""
+    """Quantisation error of a tensor; ``snr_db`` is infinite if the error is zero."""
 
     tensor: str
     operator: str
@@ -230,7 +230,7 @@ def _finite(values: Mapping[str, Array]) -> dict[str, Array]:
 def _ranges_by_runtime(
     method: str, ends: Mapping[str, tuple[float, float]], samples: Iterator[dict[str, Array]]
 ) -> dict[str, tuple[float, float]]:
-    """Ranges by ONNX Runtime's calibration, whose bins follow from the values that it gets first: the ends."""
+    """Ranges by ONNX Runtime's calibration. It gets the extreme values first, since they determine its bins."""
     from onnxruntime.quantization.calibrate import HistogramCollector
 
     collector = HistogramCollector(method, False, _BINS[method], 128, _PERCENT, "same")

@@ -1,4 +1,4 @@
-// Finding a test: words, outcomes, folding. Without it everything is there to be read, and to be folded.
+// Filters tests by words and outcomes, and folds them. Without this script, all tests are shown and can be folded.
 "use strict";
 for (const panel of document.querySelectorAll("[data-finder]")) {
   const controls = panel.querySelector(".controls");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the runtime is told of the board. Every file is compiled with it in front. */
+/* Settings of the runtime for this board. Every file is compiled with this header included first. */
 {% for macro, value in defines %}
 #define {{ macro }} {{ value }}
 {% endfor %}

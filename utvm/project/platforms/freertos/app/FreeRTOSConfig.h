@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel is told (freertos.org, Customization). Change what you like, but for the last four lines. */
+/* The kernel's configuration (freertos.org, Customization). Change anything except the last four lines. */
 #ifndef FREERTOS_CONFIG_H
 #define FREERTOS_CONFIG_H
 
@@ -18,13 +18,13 @@ void utvm_assertion_failed(const char *file, int line, const char *expression);
 #define configUSE_IDLE_HOOK 0
 #define INCLUDE_vTaskSuspend 1
 #define INCLUDE_vTaskDelay 1
-#define INCLUDE_xTaskGetCurrentTaskHandle 1 /* its stream_buffer.c wants it */
+#define INCLUDE_xTaskGetCurrentTaskHandle 1 /* needed by stream_buffer.c */
 #define configASSERT(condition) ((condition) ? (void)0 : utvm_assertion_failed(__FILE__, __LINE__, #condition))
 
 /* SysTick's clock. The lowest priority is the kernel's, and above the second number are interrupts that may not call it. */
 #define configCPU_CLOCK_HZ {{ board.counter_hz or board.clock_hz }}
 #define configKERNEL_INTERRUPT_PRIORITY 255
 #define configMAX_SYSCALL_INTERRUPT_PRIORITY 128
-#define configUSE_TICK_HOOK 1 /* the counter of cycles needs to know */
+#define configUSE_TICK_HOOK 1 /* for the cycle counter */
 
 #endif

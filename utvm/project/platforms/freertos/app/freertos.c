@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The application in a task of FreeRTOS. The board's stack is shared: its upper quarter is left for interrupts and for
- * what runs before the tasks do, and below it is the task's, so that its overflow faults as without a kernel.
+ * The application in a task of FreeRTOS. The board's stack is shared: its upper quarter is for interrupts and for code
+ * that runs before the tasks. The task uses the rest, so that its overflow faults as it does without a kernel.
  */
 #include <FreeRTOS.h>
 #include <task.h>
@@ -22,14 +22,14 @@ static void run(void *unused) {
   vTaskSuspend(NULL);
 }
 
-/* The start-up code comes here in place of utvm_main(). */
+/* The start-up code calls this in place of utvm_main(). */
 void utvm_start_kernel(void) {
   const uint32_t words = (uint32_t)(_utvm_stack_end - _utvm_stack_start);
   (void)xTaskCreateStatic(run, "model", words - (words / 4u), NULL, tskIDLE_PRIORITY + 1u, _utvm_stack_start, &model_task);
   vTaskStartScheduler();
 }
 
-/* FreeRTOS asks for these, as FreeRTOSConfig.h says. */
+/* FreeRTOS needs these because of the settings in FreeRTOSConfig.h. */
 void vApplicationGetIdleTaskMemory(StaticTask_t **task, StackType_t **stack, uint32_t *words) {
   *task = &idle_task;
   *stack = idle_stack;

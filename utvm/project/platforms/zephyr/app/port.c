@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the application asks for, of Zephyr's kernel. */
+/* The port functions that the application needs, on Zephyr's kernel. */
 #include <zephyr/kernel.h>
 #include <zephyr/sys/printk.h>
 
@@ -36,7 +36,7 @@ uint64_t utvm_cycles(void) {
 }
 
 void utvm_alarm(uint64_t cycles) {
-  (void)cycles; /* nothing watches over runs */
+  (void)cycles; /* runs have no watchdog */
 }
 
 uint32_t utvm_stack_used(void) {
