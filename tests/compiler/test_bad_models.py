@@ -245,7 +245,7 @@ def test_tensor_without_elements() -> None:
 
 @pytest.mark.parametrize("shape", [[1 << 40], [1 << 20, 1 << 20], [1 << 62, 1 << 62]])
 def test_absurd_sizes_are_refused_before_anything_is_allocated(shape: list[int]) -> None:
-    with pytest.raises(CompileError, match="absurdly large"):
+    with pytest.raises(CompileError, match="too large"):
         from_onnx(identity(shape).SerializeToString(), "bad")
 
 
@@ -256,7 +256,7 @@ def test_absurd_size_made_inside_the_model() -> None:
          node("Add", ["x", "s"], ["y"])],
         [value("x", [1])], [value("y", [1])], [shape],
     )  # fmt: skip
-    with pytest.raises(CompileError, match="tensor 'big': is absurdly large"):
+    with pytest.raises(CompileError, match="tensor 'big': is too large"):
         from_onnx(proto.SerializeToString(), "bad")
 
 

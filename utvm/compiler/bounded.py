@@ -24,7 +24,7 @@ MORE_BYTES = 8 << 30  # Address space beyond what this process already uses; LLV
 _LOG = logging.getLogger("utvm.compiler")
 _ResultT = TypeVar("_ResultT")
 _Answer = tuple[bool, object]
-_LOOK = 1.0  # Seconds.
+_INTERVAL = 1.0  # Seconds.
 _MOST_OUTPUT = 1 << 20  # Bytes.
 _onlookers: list[Callable[[], None]] = []
 
@@ -65,7 +65,7 @@ def run_bounded(
             content = _read_result(pipe, child, action)
         if content is None:
             raise CompileError(
-                f"{origin}: to {action} takes longer than {WALL_SECONDS} s", "the model is too large for any board"
+                f"{origin}: cannot {action} within {WALL_SECONDS} s", "the model is too large for any board"
             )
         _, status = os.waitpid(child, 0)
     finally:
@@ -97,14 +97,14 @@ def _log_output(output: int, action: str, on_line: Callable[[str], None] | None)
 def _exit_error(origin: str, action: str, code: int) -> CompileError:
     if code == -signal.SIGXCPU:
         return CompileError(
-            f"{origin}: to {action} takes more than {CPU_SECONDS} s", "the model is too large for any board"
+            f"{origin}: cannot {action} within {CPU_SECONDS} s of CPU", "the model is too large for any board"
         )
     how = f"exit code {code}"
     if code < 0:
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return CompileError(
         f"{origin}: the process to {action} crashed ({how})",
-        f"the model is damaged, needs more than {MORE_BYTES >> 30} GiB, or meets a fault of TVM or ONNX",
+        f"the model is damaged, needs more than {MORE_BYTES >> 30} GiB, or triggers a bug in TVM or ONNX",
     )
 
 
@@ -114,7 +114,7 @@ def _read_result(pipe: BinaryIO, child: int, action: str) -> bytes | None:
     parts: list[bytes] = []
     while True:
         left = deadline - time.monotonic()
-        ready, _, _ = select.select([pipe], [], [], max(0.0, min(left, _LOOK)))
+        ready, _, _ = select.select([pipe], [], [], max(0.0, min(left, _INTERVAL)))
         if not ready:
             if left <= 0:
                 return None

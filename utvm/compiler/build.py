@@ -31,7 +31,7 @@ _LOG = logging.getLogger("utvm.compiler")
 
 @dataclass(frozen=True)
 class _Request:
-    """How a graph is compiled, as of ``compile_model``; ``stepped`` unless another graph calls it."""
+    """Options of a graph, as in ``compile_model``; ``stepped`` unless an operator of another graph runs it."""
 
     origin: str
     name: str
@@ -157,7 +157,7 @@ def _print(form: Mapping[str, Any], symbols: Mapping[str, str], graph: Graph) ->
             steps = [step for step in graph.steps if step.function == function]
             tensors = [_tensor_name(graph, place) for step in steps for place in step.writes]
             raise CompileError(
-                f"what makes {', '.join(tensors) or function}: {error.message}", error.hint
+                f"the operator of {', '.join(tensors) or function}: {error.message}", error.hint
             ) from error
     return printed
 

@@ -29,7 +29,7 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "numpy", "onnx", "tflite"
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How a model is compiled, from the command line to the cache key; target None is the board's own CPU."""
+    """Options from the command line to the cache key; a target of None is the board's own CPU."""
 
     target: Target | None = None
     memory: Memory = field(default_factory=Memory)

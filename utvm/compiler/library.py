@@ -38,7 +38,7 @@ def check_tensor(place: str, shape: Sequence[int], dtype: str, *, may_be_empty: 
         )
     if size > MAX_TENSOR_BYTES:
         raise CompileError(
-            f"{place}: is absurdly large: shape {tuple(shape)}, {size} bytes",
+            f"{place}: is too large: shape {tuple(shape)}, {size} bytes",
             f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
         )
     return size

@@ -106,7 +106,7 @@ def tvm_errors(origin: str, action: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # TVM raises nearly every built-in kind, and its own
-            _let_go(error)
+            _release_frames(error)
             if isinstance(error, UtvmError):
                 if error.message.startswith(origin):
                     raise
@@ -115,11 +115,11 @@ def tvm_errors(origin: str, action: str) -> Iterator[None]:
             raise CompileError(
                 f"{origin}: could not {action}: an operator, a shape or an element type is used in a way that is "
                 "not supported",
-                "leave out the last operators to find the one; --log-level debug logs more",
+                "remove operators from the end to find the cause; --log-level debug logs more",
             ) from error
 
 
-def _let_go(error: BaseException) -> None:
+def _release_frames(error: BaseException) -> None:
     """Release objects held by the failed frames while TVM's C++ output is discarded."""
     sys.stderr.flush()
     copy = os.dup(2)

@@ -56,7 +56,7 @@ def no_form(what: str) -> CompileError:
     _LOG.debug("the printer lacks %s", what)
     return CompileError(
         "a part of it has no form in C",
-        "replace the operator by others, and report it; a log (--log-level debug) has the part",
+        "replace the operator by others, and report it; the log (--log-level debug) shows the part",
     )
 
 

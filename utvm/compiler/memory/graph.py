@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of a model, from a Relax module: operators in order, their buffers, which may share memory."""
+"""The graph of a model, from a Relax module: operators in order, and their buffers, which may share memory."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -16,7 +16,7 @@ _WORK = 100_000
 _FEW = 5  # Up to this many blocks, try every order.
 
 Overlaps = Mapping[tuple[int, int], int]
-"""(input block, output block) to the bytes the output must begin before the input, dead from then on."""
+"""(input block, output block): bytes that the output must begin before the input, which is then dead."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Memory:
     def __post_init__(self) -> None:
         names = [region.name for region in self.regions]
         if not names or len({name.upper() for name in names}) != len(names):
-            raise ConfigError(f"memory regions need different names, not {names}", "capitals make no difference")
+            raise ConfigError(f"memory regions need different names, not {names}", "case is ignored")
         for tensor, region in self.pins.items():
             if region not in names:
                 raise ConfigError(

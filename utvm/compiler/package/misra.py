@@ -28,7 +28,7 @@ class Reasons(Record):
     left: dict[str, str]
 
     def list_unexplained(self, counts: Mapping[str, int]) -> list[str]:
-        """Return the rules with findings that are mandatory or have no reason."""
+        """Return the rules with findings that are mandatory, or without a reason in the file."""
         return [rule for rule in counts if rule in self.mandatory or not self.left.get(rule, "").strip()]
 
 

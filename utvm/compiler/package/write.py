@@ -153,7 +153,7 @@ def package_files(
         example: inputs of the examples, in the library's order; zeros if there are none.
         relax: the model as Relax text.
         misra: finding counts per rule, from :func:`utvm.compiler.package.misra.misra_counts`.
-        stack: of a run, if a compiler for a core is known.
+        stack: maximum stack of a run, if a compiler for a core is known.
     """
     terms = terms or read.Terms()
     time = _time()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remove channels that no input changes, and channels that nothing reads; results stay bit-identical.
+"""Removes channels that no input changes, and channels that nothing reads; results stay bit-identical.
 
 An interval per channel bounds the numbers that any input can give. A channel whose interval has one number is
 constant: dead filters, activations that always cut, saturated channels. Its products are added to the biases of
@@ -33,7 +33,7 @@ _LIMIT = 2**31
 def remove_constant_channels(
     nodes: Sequence[Node], results: Sequence[Value], name_of: Callable[[Value], str]
 ) -> tuple[list[Node], tuple[Removal, ...]]:
-    """Return nodes that compute only the channels that some result depends on, and the channels left out."""
+    """Return nodes that compute only the channels that some result depends on, and the removed channels."""
     ranges = _ranges(nodes)
     masks = _find_needed(nodes, results, ranges)
     _align(nodes, masks)
@@ -64,7 +64,7 @@ def _origins(node: Node) -> npt.NDArray[np.intp] | None:
         plain = work.depthwise and work.residual is None and work.input_shape[2] == channels
         return outputs // (len(work.bias) // channels) if plain else None
     if reshapes:
-        # It flattens, or drops or adds extents of 1.
+        # The operator flattens, or drops or adds extents of 1.
         return outputs % channels if len(outputs) == int(np.prod(node.inputs[0].shape)) else None
     if isinstance(work, Reduction) and len(work.shape) - 1 in work.axes:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules of operators without one of their own, and tuned ones (TVM traces as JSON). Results never change."""
+"""Schedules for operators without their own, and tuned schedules (TVM traces as JSON). Results never change."""
 
 import contextlib
 import json
@@ -166,7 +166,7 @@ def plan_of(function: Any, trace: str) -> Any:
     except Exception as error:  # TVM raises nearly every built-in kind, and its own
         raise CompileError(
             f"the tuned schedule of {layer_of(function)} does not apply to it",
-            "is the log of this version of TVM? tune again, into another log",
+            "was the log written with this version of TVM? tune again, into another log",
         ) from error
     return plan
 

@@ -23,8 +23,8 @@
 /**
  * Run a program once.
  *
- * @param inputs   one pointer an input, each aligned and as large as the program's metadata says
- * @param outputs  one pointer an output
+ * @param inputs   one pointer for each input, each aligned and as large as the program's metadata says
+ * @param outputs  one pointer for each output
  * @param arena    working memory shared by all programs of the image; inputs and outputs may lie in it
  * @return 0, or the program's own error code
  */

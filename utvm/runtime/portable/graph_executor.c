@@ -4,7 +4,7 @@
 #include <string.h>
 
 #ifdef UTVM_STEPS
-/* Whoever wants to know where a run is defines UTVM_STEP(number) there: it comes before each step. */
+/* A hook that is called before each step: define UTVM_STEP(number) to follow a run. */
 #include "utvm_step.h"
 #else
 #define UTVM_STEP(number)
@@ -24,10 +24,10 @@ typedef struct {
   uint32_t tensor_count;
 } run_t;
 
-/* One tensor of the description, found and checked. */
+/* A tensor of the description, after its checks. */
 typedef struct {
   const uint8_t *address;
-  uint8_t *target; /* The same address, or NULL where nothing may be written. */
+  uint8_t *target; /* The same address, or NULL if it must not be written. */
   uint32_t bytes;
 } tensor_t;
 
@@ -39,7 +39,7 @@ static uint32_t read_32(const uint8_t *bytes) {
   return read_16(bytes) | (read_16(&bytes[2]) << 16);
 }
 
-/* Find what holds a tensor: its address, whether it may be written, and its size. */
+/* Find the memory that holds a tensor: its address, whether it may be written, and its size. */
 static int32_t find_holder(const run_t *run, uint32_t kind, uint32_t number, tensor_t *holder) {
   const utvm_graph_t *graph = run->graph;
   int32_t status = UTVM_GRAPH_OK;
@@ -78,7 +78,7 @@ static int32_t find_tensor(const run_t *run, uint32_t number, tensor_t *tensor) 
         tensor->address = &tensor->address[offset];
         tensor->target = (tensor->target == NULL) ? NULL : &tensor->target[offset];
       } else {
-        /* It begins where its holder does. */
+        /* It begins at the start of its holder. */
       }
       tensor->bytes = bytes;
     }
@@ -130,7 +130,7 @@ static int32_t run_operator(const run_t *run, const utvm_graph_operator_t *calle
   return status;
 }
 
-/* Run the step at a position of the description, and move the position behind it. */
+/* Run the step at a position of the description, and advance the position. */
 static int32_t run_step(const run_t *run, uint32_t *position, void **scratch) {
   const utvm_graph_t *graph = run->graph;
   const uint32_t left = graph->description_bytes - *position;

@@ -41,7 +41,7 @@ _V2_OUT, _V2_TRACE = 0x02, 0x83
 class StLinkProbe(UsbDevice):
     """An ST-Link, by default the V2-1 of a Nucleo board, with its numbers and debug endpoints.
 
-    It has no mass storage, as with ST's firmware without it: the interfaces of the COM port follow the debug
+    Like ST's firmware without mass storage, it has none: the interfaces of the COM port follow the debug
     interface; a V2 has none. A V3 has the numbers and commands of one, at full speed. ``latency`` is in seconds
     per command.
     """

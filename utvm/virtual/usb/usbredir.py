@@ -114,9 +114,7 @@ class Packet:
 
 
 class PacketStream:
-    """Encoder and decoder of a connection; ``shared`` are both ends' capabilities, None before the guest's
-    HELLO.
-    """
+    """Encoder and decoder of a connection; ``shared``: both sides' capabilities, None before the guest's HELLO."""
 
     def __init__(self) -> None:
         self.shared: int | None = None

@@ -9,7 +9,7 @@
 
 {% if stepped %}
 #ifdef UTVM_STEPS
-/* Whoever wants to know where a run is defines UTVM_STEP(number) there: it comes before each step. */
+/* A hook that is called before each step: define UTVM_STEP(number) to follow a run. */
 #include "utvm_step.h"
 #else
 #define UTVM_STEP(number)

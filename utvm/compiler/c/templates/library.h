@@ -16,7 +16,7 @@
 #define {{ name | upper }}_{{ arena.region | upper }}_BYTES {{ arena.size_bytes }}
 {% endfor %}
 
-/* Where in the working memory inputs and outputs may lie. */
+/* Positions of inputs and outputs in the working memory, if the caller puts them there. */
 {% for kind, places in (("INPUT", input_places), ("OUTPUT", output_places)) %}
 {% for place in places %}
 #define {{ name | upper }}_{{ kind }}_{{ loop.index0 }}_OFFSET {{ place.offset }} /* in {{ place.region }} */
@@ -24,7 +24,7 @@
 {% endfor %}
 {% if inputs | selectattr("scaling") | list or outputs | selectattr("scaling") | list %}
 
-/* What integers stand for: real number = scale * (integer - zero point). */
+/* Values of integers: real number = scale * (integer - zero point). */
 {% for kind, tensors in (("INPUT", inputs), ("OUTPUT", outputs)) %}
 {% for tensor in tensors %}
 {% if tensor.scaling %}
@@ -36,8 +36,8 @@
 {% endif %}
 {% if index_out_of_range %}
 
-/* What {{ name }}_run returns when an input, or what was computed from it, selects an element of a tensor that has none
- * there. Nothing outside of the model's memory was touched; the outputs mean nothing. */
+/* Returned by {{ name }}_run if an input, or a value computed from it, is an index outside of a tensor. Nothing outside
+ * of the model's memory was accessed; the outputs are undefined. */
 #define {{ name | upper }}_INDEX_OUT_OF_RANGE ({{ index_out_of_range }})
 {% endif %}
 
@@ -53,14 +53,14 @@ extern "C" {
  * {{ arena.region }} points to {{ name | upper }}_{{ arena.region | upper }}_BYTES bytes at a multiple of {{ alignment }}.
 {% endfor %}
 {% if states %}
- * What it keeps for the next run, {{ state_bytes }} bytes, is in memory of its own; a run that fails changes none of it.
+ * The state for the next run, {{ state_bytes }} bytes, is in memory of its own; a failed run does not change it.
 {% endif %}
  *
  * Returns 0{% if index_out_of_range %}{{ "," if executor == "graph" else " or" }} {{ name | upper }}_INDEX_OUT_OF_RANGE{% endif %}{% if executor == "graph" %}, or a negative code of {{ name }}_graph_executor.h{% endif %}. */
 int32_t {{ name }}_run({{ parameters }});
 {% if states %}
 
-/* Forgets what earlier runs have left: the next run is like the first. Whoever never calls this begins so, too. */
+/* Resets the state that earlier runs have left: the next run is like the first. Not needed before the first run. */
 void {{ name }}_reset(void);
 {% endif %}
 

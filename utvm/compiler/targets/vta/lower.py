@@ -86,7 +86,7 @@ def _read_copy(nest: Nest) -> _Copy:
         value = value.value
     if not isinstance(value, TensorLoad):
         raise CompileError(
-            f"VTA: is no copy: {store.buffer.name} = {store.value}", "the ALU works in local.acc_buffer"
+            f"VTA: not a copy: {store.buffer.name} = {store.value}", "the ALU works in local.acc_buffer"
         )
     loads = store.buffer.scope() in MEMORY_OF
     if loads:
@@ -169,7 +169,7 @@ def gemm(env: Env, chip: OnChip, nest: Nest) -> Any:
         if inside.extent != 1:
             if inside not in dims:
                 raise CompileError(
-                    f"VTA: a product of {batch} x {block} inputs with {block} x {block} weights is wanted, "
+                    f"VTA: a product of {batch} x {block} inputs with {block} x {block} weights is required, "
                     f"and {store.buffer.name} has the loops {[(dim.extent, dim.strides) for dim in dims]}"
                 )
             dims.remove(inside)
@@ -197,7 +197,7 @@ def _factors(store: Any) -> tuple[Any, Any]:
     own = isinstance(sum_, TensorLoad) and sum_.source.same_as(store.buffer)
     if not own or set(by_scope) != {INP, WGT} or store.buffer.scope() != ACC:
         raise CompileError(
-            f"VTA: is no GEMM: {store.buffer.name} = {store.value}",
+            f"VTA: not a GEMM: {store.buffer.name} = {store.value}",
             f"a product of what is in {INP} with what is in {WGT} is added to what is in {ACC}",
         )
     return by_scope[INP], by_scope[WGT]
@@ -261,7 +261,7 @@ def _constant(env: Env, chip: OnChip, nest: Nest, value: int) -> Any:
 
 def _number(value: int) -> int:
     if value not in _BITS_16:
-        raise CompileError(f"VTA: {value} is in an ALU operation, whose numbers have 16 bits")
+        raise CompileError(f"VTA: {value} does not fit the 16 bits of a number in an ALU operation")
     return value
 
 
@@ -367,7 +367,7 @@ class _Function:
         if isinstance(statement, tirx.IfThenElse):
             raise CompileError(
                 f"VTA: a split leaves a remainder: {statement.condition} is not always true",
-                "split loops by what divides them, and fill shapes up to whole blocks",
+                "split loops by a divisor, and pad shapes to whole blocks",
             )
         raise CompileError(f"VTA: cannot do {type(statement).__name__}: {str(statement).strip()[:200]}")
 

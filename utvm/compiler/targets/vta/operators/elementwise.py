@@ -34,7 +34,7 @@ class Requantise:
 
     @property
     def cycles(self) -> int:
-        """Cycles per row of sums beside the products, estimated: a reset, and two per operation."""
+        """Estimated cycles per row of sums, besides the products: a reset, and two per operation."""
         return 1 + 2 * (2 + bool(self.shift) + bool(self.shift and self.rounding))
 
     def declare(self, total: Any) -> tuple[Any, list[str]]:
@@ -68,7 +68,7 @@ class Sums:
     """Accumulators per sum, which include shifted copies, and numbers per result."""
 
     cycles = 16
-    """Cycles per row of sums beside the products, estimated: four resets, three copies, three shifts."""
+    """Estimated cycles per row of sums, besides the products: four resets, three copies, three shifts."""
 
     def declare(self, total: Any) -> tuple[Any, list[str]]:
         """Declare the output; returns as :meth:`Requantise.declare`."""

@@ -100,7 +100,7 @@ def best_tile(
         )
         raise DoesNotFitError(
             f"VTA {env.BITSTREAM}: the operator fits in no tiles; the smallest need {needs_text} elements",
-            "take a VTA with larger buffers",
+            "use a VTA with larger buffers",
         )
     cycles, _, tile = min(candidates)
     return TileChoice(tile, cycles, turns(tile).count * turns(tile).loaded)
