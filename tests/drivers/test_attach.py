@@ -217,8 +217,7 @@ def test_any_driver_names_the_peripherals_that_the_virtual_board_has_no_model_of
     with reachable.open(tmp_path, said.append):
         pass
     assert said == [
-        "the firmware uses peripherals that the virtual board does not model: "
-        "DAC at 0x40007400 from PC 0x08000100"
+        "the firmware uses peripherals that the virtual board does not model: DAC at 0x40007400 from PC 0x08000100"
     ]
 
 
