@@ -65,7 +65,7 @@ def _run_command() -> int:
         # The reader has closed the pipe, like head.
         return errors.ExitCode.INFRASTRUCTURE
     except Exception as error:  # before a command starts, such as out of file handles or memory
-        outcome = cli.end_of(error)
+        outcome = cli.exit_for(error)
         with contextlib.suppress(OSError):  # the exit code remains if printing fails
             print(outcome.message, file=sys.stderr)
         return errors.ExitCode(outcome.code)

@@ -36,15 +36,15 @@ def test_a_wrong_number_ends_it_where_it_matters(tmp_path: Path) -> None:
     done = inv("board.check", "--board", folder, "--virtual", "--report-dir", tmp_path / "reports")
     assert done.returncode == 3, done.stderr
     said = re.sub(r"\s+", " ", done.stdout)
-    assert "not looked up yet: line " in said
+    assert "not checked yet: line " in said
     assert (
-        "probe: not right: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE reads 0x449"
+        "probe: failed: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE reads 0x449"
         in said
     )
     assert "look at: `openocd.cfg` or `pyocd`, the mask or value of `identity`" in said
-    assert "not run, for they would fail for the same reason: memory, flash" in said
+    assert "not run, because they would fail for the same reason: memory, flash" in said
     assert "part 2" not in said
-    assert "right on a VIRTUAL board: none. Not run on a chip" in said
+    assert "passed on a VIRTUAL board: none. Not run on a chip" in said
 
 
 def _run_id(number: int) -> str:
@@ -86,7 +86,7 @@ def test_what_a_chip_has_shown_is_printed_for_its_file(
     assert code is ExitCode.FAILED
     said = capsys.readouterr().out
     assert "flash: not available on this board" in said
-    assert re.search(r"clock: not right: \S+: says so\n  look at: clock set-up", said)
+    assert re.search(r"clock: failed: \S+: says so\n  look at: clock set-up", said)
     block = said[said.index("silicon:") :]
     board = boards.load("stm32f746")
     assert block.splitlines() == [

@@ -93,7 +93,7 @@ def test_a_launch_file_with_comments_is_left_alone(tmp_path: Path) -> None:
     launch.write_text(text := "// mine\n{}\n")
     done = inv("board.gdb", *MODEL, *EMULATED, "--vscode", cwd=tmp_path)
     assert done.returncode == 2
-    assert "cannot be added to" in done.stderr
+    assert "cannot add to" in done.stderr
     assert launch.read_text() == text
 
 

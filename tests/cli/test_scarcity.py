@@ -164,7 +164,7 @@ def _write_inputs(folder: Path) -> None:
         ("{} >/dev/full 2>&1 || echo $? >$OUT/code", ""),
         ("({} || echo $? >$OUT/code) 2>&1 | true", ""),
         ("{} >&- 2>&- || echo $? >$OUT/code", ""),
-        ("mkdir $OUT/gone; cd $OUT/gone; rmdir $OUT/gone; {} || echo $? >$OUT/code", "is not there any more"),
+        ("mkdir $OUT/gone; cd $OUT/gone; rmdir $OUT/gone; {} || echo $? >$OUT/code", "no longer exists"),
     ],
     ids=["full", "closed", "none", "nowhere"],
 )

@@ -166,7 +166,7 @@ def test_nothing_known_is_said_with_what_was_looked_at(tmp_path: Path) -> None:
     ) == (0, [])
     assert "1 of their sources are tracked for bookworm" in done.stdout
     assert "1 advisories, the newest of " in done.stdout
-    assert done.stdout.splitlines()[-1] == "nothing known applies"
+    assert done.stdout.splitlines()[-1] == "no known advisory applies"
 
 
 def test_what_applies_is_listed_and_is_exit_code_1(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_what_applies_is_listed_and_is_exit_code_1(tmp_path: Path) -> None:
     rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert "Debian bash 5.2.15-2 CVE-2026-9 -" in rows
     assert any(row.startswith("Python idna ") and row.endswith("[red]GHSA CVE-2026-5 99") for row in rows)
-    assert rows[-1] == "2 known"
+    assert rows[-1] == "advisories that apply: 2"
 
 
 def _accepting(folder: Path, *entries: tuple[str, str, str]) -> Path:
@@ -207,10 +207,10 @@ def test_accepted_advisory_ends_on_its_day(tmp_path: Path) -> None:
     assert sum(row.startswith("accepted until 2999-01-31: ") and "libssl3" in row for row in rows) == 1
     assert "was accepted until 2020-01-31: bash, CVE-2026-9: nobody calls it" in rows
     assert "accepted, but does not apply any more: numpy, CVE-2026-5" in rows
-    assert rows[-1] == "1 known, 2 accepted"
+    assert rows[-1] == "advisories that apply: 1, 2 accepted"
     entries[2] = ("CVE-2026-9", "bash", days[1])
     done = inv("env.audit", "--advisories", folder, "--accepted", _accepting(tmp_path, *entries), COLUMNS="200")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing known applies, 3 accepted")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "no known advisory applies, 3 accepted")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_no_data_and_old_data_end_without_an_answer(tmp_path: Path) -> None:
     assert "nowhere/osv: there is no such folder" in nowhere.stderr
     old = _folder(tmp_path / "old", _QUIET | {"modified": "2020-05-01T00:00:00Z"}, bash={"status": "open"})
     done = inv("env.audit", "--advisories", old)
-    assert (done.returncode, "nothing known" in done.stdout) == (3, False)
+    assert (done.returncode, "no known advisory" in done.stdout) == (3, False)
     assert "osv: is of 2020-05-01, " in done.stderr
     stale = _folder(tmp_path / "stale", _QUIET, bash={"status": "open"})
     os.utime(stale / "debian.json", (1_600_000_000, 1_600_000_000))

@@ -335,7 +335,7 @@ def test_figures_are_those_of_others() -> None:
         (["--task", "ic01", "--data", "nowhere"], "y_labels.csv"),
         (["--task", "ic01", "--data", "data"], "line 1 is not a row"),
         (["--task", "ic01", "--data", "short"], "has 3 bytes, and the model's input 64"),
-        (["--task", "ic01", "--iterations", "0"], "--iterations from 1"),
+        (["--task", "ic01", "--iterations", "0"], "--iterations 1 or more"),
     ],
 )
 def test_what_cannot_be_run_is_one_message(words: list[str], said: str, tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 """The commands of ``./inv`` and their output; other packages do the work.
 
 Each namespace of commands is a module, listed in ``tasks.py``; longer commands have modules of their own, prefixed
-with the namespace. :func:`task` makes an Invoke task of a function and turns errors into a message, a hint and an
+with the namespace. :func:`task` turns a function into an Invoke task, and errors into a message, a hint and an
 exit code.
 
-``./inv --list`` imports all modules of namespaces: slow imports are inside their functions.
+``./inv --list`` imports the modules of all namespaces, so slow imports are inside functions.
 """
 
 import dataclasses
@@ -45,10 +45,10 @@ class Command(Task[Any]):
 
     Attributes:
         example: a command line, without the program.
-        json: it has results for ``--json``.
+        json: whether it has results for ``--json``.
         runs: see :func:`task`.
-        several: it takes several files, joined by commas.
-        file_optional: its file may be omitted and is then empty.
+        several: whether it takes several files, which are joined by commas.
+        file_optional: whether its file may be omitted and is then empty.
     """
 
     def __init__(
@@ -98,52 +98,52 @@ def task(
     help: Mapping[str, str] = MappingProxyType({}),  # noqa: A002  Invoke's word
     **settings: Any,
 ) -> Callable[[FunctionT], FunctionT]:
-    """Make an Invoke task of a function that returns an exit code, or None for success.
+    """Turn a function that returns an exit code, or None for success, into an Invoke task.
 
     An error of the project becomes one message with its hint, without a traceback unless ``--debug`` is given.
-    Ctrl-C and SIGTERM exit with the code for infrastructure: there is no verdict. A parameter with a dataclass of
-    options (see :mod:`utvm.options`) stands for all of them.
+    Ctrl-C and SIGTERM exit with the code for infrastructure: there is no verdict. A parameter whose type is a
+    dataclass (see :mod:`utvm.options`) stands for one option per field.
 
     Args:
         example: a command line, without the program.
         page: the page of the documentation.
         runs: ``MODULE:FUNCTION`` of this package with the same parameters, imported when the command runs; the
             decorated function has a docstring only.
-        in_checkout: the command works only in a checkout.
-        in_farm: it drives one board and has ``--in farm``.
+        in_checkout: whether the command works only in a checkout.
+        in_farm: whether it drives one board and has ``--in farm``.
         settings: of :class:`Command` and Invoke.
     """
 
     def decorate(function: FunctionT) -> FunctionT:
         signature = inspect.signature(function)
         choices = _choices(signature)
-        owned = [
+        groups = [
             (f"{name}: {choices[name].__name__}", options.parameters(choices[name]))
             if name in choices
             else (f"the parameter {name}", [parameter])
             for name, parameter in signature.parameters.items()
         ]
-        added = [FarmChoice] if in_farm else []
-        owned += [(record.__name__, options.parameters(record)) for record in added]
-        read = [*choices.values(), *added]
-        body = _ending_in_order(function, runs, choices, in_checkout, in_farm)
-        if clash := _find_clash(owned):
+        farm_records = [FarmChoice] if in_farm else []
+        groups += [(record.__name__, options.parameters(record)) for record in farm_records]
+        records = [*choices.values(), *farm_records]
+        body = _with_exit_code(function, runs, choices, in_checkout, in_farm)
+        if clash := _find_clash(groups):
             # Only this command fails; the others still load.
-            body = _failing(function, clash)
-        context, *others = {parameter.name: parameter for _, fields in owned for parameter in fields}.values()
+            body = _body_that_fails(function, clash)
+        context, *others = {parameter.name: parameter for _, fields in groups for parameter in fields}.values()
         body.__dict__["__signature__"] = signature.replace(
             parameters=[context, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
         )
-        helps = {name: text for choice in read for name, text in options.helps(choice).items()}
-        settings["optional"] = [name for choice in read for name in options.optional(choice)]
-        settings["iterable"] = [name for choice in read for name in options.repeatable(choice)] + list(iterable)
+        helps = {name: text for choice in records for name, text in options.helps(choice).items()}
+        settings["optional"] = [name for choice in records for name in options.optional(choice)]
+        settings["iterable"] = [name for choice in records for name in options.repeatable(choice)] + list(iterable)
         extras = {"example": example, "page": page, "runs": runs, "help": {**helps, **help}}
         return cast(FunctionT, invoke_task(body, klass=Command, **extras, **settings))
 
     return decorate
 
 
-def _ending_in_order(
+def _with_exit_code(
     function: Callable[..., int | None], runs: str, choices: Mapping[str, type], in_checkout: bool, in_farm: bool
 ) -> Callable[..., None]:
     """Return the task body: call the function with its option records, and map errors to exit codes."""
@@ -158,10 +158,10 @@ def _ending_in_order(
                 need_checkout(_command_name(function))
             own = {name: value for name, value in kwargs.items() if name in fields}
             records: dict[str, Any] = {name: options.build_record(kind, kwargs) for name, kind in choices.items()}
-            if in_farm and (there := options.build_record(FarmChoice, kwargs)) != FarmChoice():
+            if in_farm and (farm := options.build_record(FarmChoice, kwargs)) != FarmChoice():
                 from utvm.cli.farm_run import run_in_farm
 
-                code: int | None = run_in_farm(_command_name(function), there, list(records.values()), own)
+                code: int | None = run_in_farm(_command_name(function), farm, list(records.values()), own)
             elif runs:
                 arguments = signature.bind(*args, **own | records)
                 arguments.apply_defaults()
@@ -170,28 +170,28 @@ def _ending_in_order(
             else:
                 code = function(*args, **own | records)
         except (Exception, KeyboardInterrupt) as error:
-            raise end_of(error) from None
+            raise exit_for(error) from None
         if code:
             raise Exit(code=int(code))
 
     return body
 
 
-def _find_clash(owned: Sequence[tuple[str, Sequence[inspect.Parameter]]]) -> str:
+def _find_clash(groups: Sequence[tuple[str, Sequence[inspect.Parameter]]]) -> str:
     """Return an error for the first option that two records share; empty if none."""
     owners: dict[str, str] = {}
-    for owner, fields in owned:
+    for owner, fields in groups:
         for field in fields:
             if (first := owners.setdefault(field.name, owner)) != owner:
                 return f"{first} and {owner} both have the option --{field.name.replace('_', '-')}"
     return ""
 
 
-def _failing(function: Callable[..., int | None], clash: str) -> Callable[..., None]:
+def _body_that_fails(function: Callable[..., int | None], clash: str) -> Callable[..., None]:
     @functools.wraps(function)
     def body(*_: Any, **__: Any) -> None:
         name = _command_name(function)
-        raise end_of(ProvisionError(f"the command {name} cannot run: {clash}", "rename or drop one of the two"))
+        raise exit_for(ProvisionError(f"the command {name} cannot run: {clash}", "rename or drop one of the two"))
 
     return body
 
@@ -210,7 +210,7 @@ def _command_name(function: Callable[..., object]) -> str:
     return name if module == "root" else f"{module}.{name}"
 
 
-def end_of(error: BaseException) -> Exit:
+def exit_for(error: BaseException) -> Exit:
     """Return the message and exit code of a command that ended with an error."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
     if not isinstance(error, UtvmError) and not was_interrupted():
@@ -218,7 +218,7 @@ def end_of(error: BaseException) -> Exit:
     if isinstance(error, UtvmError):
         if "--debug" in sys.argv or "-d" in sys.argv:
             traceback.print_exception(error)
-        # The exception may come from an interruption.
+        # After an interruption, the error is likely its consequence.
         return Exit(
             printable_lines(f"error: {error}").replace("./inv ", f"{COMMAND} "),
             infrastructure if was_interrupted() else int(error.exit_code),

@@ -31,27 +31,27 @@ STEPS = (
     PartStep("probe", "health", "`openocd.cfg` or `pyocd`, the mask or value of `identity`, the reset lines"),
     PartStep("memory", "memory,ram", "an address or a size in `memory`; a cache between probe and core"),
     PartStep("flash", "flash", "`sectors`; OpenOCD's flash bank"),
-    PartStep("debugging", "debug", "a unit that the chip has fewer of"),
+    PartStep("debugging", "debug", "more breakpoints or watchpoints than the chip has"),
     PartStep("clock", "counter", "clock set-up, wait states or counter in `port.c`"),
     PartStep("console", "rpc,standing_alone", "pins, baud rate or flow control in `port.c` and `console`"),
     PartStep("faults", "faults,rpc_faults", "the order of exceptions, or a trap that the core does not take"),
     PartStep(
         "models",
         "operators,int8,digits,cifar10,vta",
-        "rounding of the floating-point unit: never expected; send it back first of all",
+        "rounding of the floating-point unit; never seen so far: report it as a bug",
     ),
 )
 
 
 def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
-    """Run the suites of each part in order up to the first failure, and print the parts that are right.
+    """Run the suites of each part in order up to the first failure, and print the parts that passed.
 
     Later steps run on the first step's board. Returns the exit code of the last run.
     """
     board = boards.load(where.board)
     if guesses := guesses_in(board.directory):
-        OUT.print("not looked up yet:", *guesses, sep="\n  ")
-    right: dict[parts.SiliconPart, Mapping[str, Any]] = {}
+        OUT.print("not checked yet:", *guesses, sep="\n  ")
+    results: dict[parts.SiliconPart, Mapping[str, Any]] = {}
     code, kind = ExitCode.PASSED, "virtual"
     for number, step in enumerate(STEPS, 1):
         OUT.print(f"\npart {number} of {len(STEPS)}, {step.part}: {step.suites}")
@@ -59,8 +59,8 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
             code, content = _run(where, step, reports)
         except UtvmError:
             # For example, an unplugged probe; report the parts checked before.
-            if right:
-                _print_right_parts(board.title, kind, right)
+            if results:
+                _print_passed_parts(board.title, kind, results)
             raise
         if {test["outcome"] for test in content["tests"]} == {"skipped"}:
             OUT.print(f"{step.part}: not available on this board")
@@ -72,8 +72,8 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
         kind = content["board"]["kind"]
         serial = content["board"]["serial"] if kind == "physical" else where.serial
         where = replace(where, kind="auto" if kind == "process" else cast(BoardKind, kind), serial=serial)
-        right[step.part] = content
-    _print_right_parts(board.title, kind, right)
+        results[step.part] = content
+    _print_passed_parts(board.title, kind, results)
     return code
 
 
@@ -91,22 +91,22 @@ def _print_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> N
     if content["verdict"] == "interrupted":
         OUT.print(f"\n{step.part}: {content['trouble']}; ./inv board.check begins with part 1 again")
         return
-    OUT.print(f"\n{step.part}: not right: {content['trouble'] or schemas.first_trouble(content)}")
+    OUT.print(f"\n{step.part}: failed: {content['trouble'] or schemas.first_trouble(content)}")
     if code is ExitCode.FAILED or number == 1:
         OUT.print(f"  look at: {step.look_at}")
     if left := ", ".join(step.part for step in STEPS[number:]):
-        OUT.print(f"  not run, for they would fail for the same reason: {left}")
+        OUT.print(f"  not run, because they would fail for the same reason: {left}")
 
 
-def _print_right_parts(title: str, kind: str, right: Mapping[parts.SiliconPart, Mapping[str, Any]]) -> None:
-    """Print the parts that are right, for a chip in the format of the board's file."""
+def _print_passed_parts(title: str, kind: str, results: Mapping[parts.SiliconPart, Mapping[str, Any]]) -> None:
+    """Print the parts that passed; for a physical board, as lines for its ``board.yaml``."""
     if kind != "physical":
-        names = ", ".join(right) or "none"
-        OUT.print(f"\nright on a {kind.upper()} board: {names}. Not run on a chip: `silicon` does not change")
+        names = ", ".join(results) or "none"
+        OUT.print(f"\npassed on a {kind.upper()} board: {names}. Not run on a chip: `silicon` does not change")
         return
     OUT.print("\nfor board.yaml, with the chip's revision letter:\n")
-    OUT.print("silicon:" if right else "silicon: {}")
-    for part, content in right.items():
+    OUT.print("silicon:" if results else "silicon: {}")
+    for part, content in results.items():
         OUT.print(f'  {part}: "{title}, {content["started"][:10]}, run {content["run_id"]}"')
 
 
@@ -133,7 +133,7 @@ def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
         OUT.print(f"  {guess}")
     argument = shlex.quote(str(folder))
     OUT.print(f"try it: ./inv firmware.size --model models/digits/digits_int8.tflite --board {argument}")
-    OUT.print(f"then plugged in, part by part: ./inv board.check --board {argument} --physical (docs/bring-up.md)")
+    OUT.print(f"then plug the board in: ./inv board.check --board {argument} --physical (docs/bring-up.md)")
 
 
 def guesses_in(folder: Path) -> list[str]:

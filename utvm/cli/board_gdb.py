@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``board.gdb``: a program on a board, and a debugger."""
+"""``board.gdb``: flash a program and debug it with GDB."""
 
 import contextlib
 import dataclasses
@@ -52,7 +52,7 @@ def debug(
     if bool(what.elf) == bool(what.model):
         raise ConfigError("no program is named", "give --elf FILE, or --model FILE")
     if not 0 <= port <= _LAST_PORT:
-        raise ConfigError(f"--port goes from 1 to {_LAST_PORT}", "without it, a debugger is started here")
+        raise ConfigError(f"--port goes from 1 to {_LAST_PORT}", "leave it out to start a debugger here")
     reachable = compiling.find_with_debug_port(where)
     image = _image_of(what, reachable.board, reachable.capabilities)
     if vscode:
@@ -70,10 +70,10 @@ def debug(
                 return
             with _console_in(connection, logs / "console.log"):
                 script = logs / "commands.gdb"
-                # GDB would wait for a shared library with an unknown function.
-                refusing = ["set breakpoint pending off"] if commands else []
-                words = [*_source_commands(image), *refusing, f"target extended-remote {address}", *commands]
-                script.write_bytes(os.fsencode("".join(f"{command}\n" for command in words)))
+                # Without this, GDB postpones a breakpoint at an unknown function.
+                no_pending = ["set breakpoint pending off"] if commands else []
+                lines = [*_source_commands(image), *no_pending, f"target extended-remote {address}", *commands]
+                script.write_bytes(os.fsencode("".join(f"{line}\n" for line in lines)))
                 _run(image.elf, script, by_hand=not commands)
 
 
@@ -97,24 +97,24 @@ def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
         yield door, f"{folder}/gdb"
 
 
-def _image_of(what: choices.DebugChoice, board: Board, able: frozenset[str]) -> Firmware:
+def _image_of(what: choices.DebugChoice, board: Board, capabilities: frozenset[str]) -> Firmware:
     if what.elf:
         return read_elf(board, what.elf)
     boards.load_chip(board.name)
     library = compiling.compile_choice(board, what)
-    return firmware.build(board, [library], "standing_alone", model_inputs.read_inputs(library, ""), able=able)
+    inputs = model_inputs.read_inputs(library, "")
+    return firmware.build(board, [library], "standing_alone", inputs, able=capabilities)
 
 
 def _source_commands(image: Firmware) -> list[str]:
     """Return the commands that show GDB the sources of firmware linked by utvm; others have no such paths."""
     folders = source_folders(image.board, image.elf.parent)
-    # GDB takes the first match.
-    known = sorted(folders, key=lambda entry: -len(entry[1]))
-    # GDB knows no folder of assembler sources.
-    assembled = {source.parent for source in runtime.sources(image.board.architecture, "standing_alone", None)}
+    known = sorted(folders, key=lambda entry: -len(entry[1]))  # GDB takes the first match.
+    # GDB does not find assembler sources by itself.
+    sources = runtime.sources(image.board.architecture, "standing_alone", None)
     return [
-        *(f"set substitute-path {gdb(called)} {gdb(str(folder))}" for folder, called in known),
-        f"directory {gdb(':'.join(['$cdir', '$cwd', *map(str, sorted(assembled))]))}",
+        *(f"set substitute-path {gdb(name)} {gdb(str(folder))}" for folder, name in known),
+        f"directory {gdb(':'.join(['$cdir', '$cwd', *map(str, sorted({source.parent for source in sources}))]))}",
     ]
 
 
@@ -122,12 +122,12 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
     # A user's .gdbinit is for interactive sessions.
     options = ["--quiet"] if by_hand else ["--quiet", "--nx", "--batch"]
     sys.stdout.flush()
-    mine = signal.getsignal(signal.SIGINT)
+    previous_handler = signal.getsignal(signal.SIGINT)
     if by_hand:
         # Ctrl-C belongs to GDB: it stops the program on the board.
         signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        ended = subprocess.run(
+        result = subprocess.run(
             [DEBUGGER, *options, "-x", str(script), str(elf)],
             check=False,
             stdin=None if by_hand else subprocess.DEVNULL,
@@ -136,14 +136,14 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
     except FileNotFoundError:
         raise ToolchainError(f"{DEBUGGER} is not installed", f"sudo apt-get install {DEBUGGER}") from None
     finally:
-        signal.signal(signal.SIGINT, mine)
-    if ended.returncode:
-        raise ConfigError(f"GDB ended with exit code {ended.returncode}", "its message above names the command")
+        signal.signal(signal.SIGINT, previous_handler)
+    if result.returncode:
+        raise ConfigError(f"GDB ended with exit code {result.returncode}", "its message above names the command")
 
 
 @contextlib.contextmanager
 def _console_in(connection: drivers.Connection, log: Path) -> Iterator[None]:
-    """Write a board's console into a file, as a context manager: GDB has the terminal."""
+    """Write a board's console into a file during a ``with`` block, since GDB has the terminal."""
     console = connection.console
     if console is None:
         yield
@@ -170,8 +170,8 @@ def _write_launch(where: selection.BoardSelection, what: choices.DebugChoice, im
     """Write a configuration of Microsoft's C/C++ extension that starts this program as the server."""
     program = Path(sys.argv[0]).resolve() if paths.INSTALLED else paths.ROOT / "inv"
     # VS Code may start it in any folder.
-    file: dict[str, Any] = {"elf": str(image.elf)} if what.elf else {"model": str(Path(what.model).resolve())}
-    served = ["board.gdb", *spelled(dataclasses.replace(what, **file)), *spelled(where), "--port", str(port)]
+    field: dict[str, Any] = {"elf": str(image.elf)} if what.elf else {"model": str(Path(what.model).resolve())}
+    arguments = ["board.gdb", *spelled(dataclasses.replace(what, **field)), *spelled(where), "--port", str(port)]
     name = f"{image.board.full_name}: {Path(what.elf or what.model).name}"
     configuration = {
         "name": name,
@@ -186,7 +186,7 @@ def _write_launch(where: selection.BoardSelection, what: choices.DebugChoice, im
         "stopAtConnect": True,
         "setupCommands": [{"text": command} for command in _source_commands(image)],
         "debugServerPath": str(program),
-        "debugServerArgs": subprocess.list2cmdline(served),
+        "debugServerArgs": subprocess.list2cmdline(arguments),
         "serverStarted": READY,
         "filterStdout": True,
         "serverLaunchTimeout": 120_000,
@@ -198,7 +198,7 @@ def _write_launch(where: selection.BoardSelection, what: choices.DebugChoice, im
     files.check_writable(str(_LAUNCH))
     files.write_whole(_LAUNCH, json.dumps(content, indent=4) + "\n")
     OUT.print(f"wrote {_LAUNCH}: {name!r} (extension ms-vscode.cpptools)")
-    OUT.print(f"by hand: {shlex.join([str(program), *served])}")
+    OUT.print(f"or by hand: {shlex.join([str(program), *arguments])}")
 
 
 def _launch_file() -> dict[str, Any]:
@@ -212,5 +212,5 @@ def _launch_file() -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = str(error)
     raise ConfigError(
-        f"{_LAUNCH} cannot be added to: {why}", "VS Code allows comments in it, JSON does not: move it away first"
+        f"cannot add to {_LAUNCH}: {why}", "VS Code allows comments in it, JSON does not: move it away first"
     )

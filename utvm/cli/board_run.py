@@ -22,8 +22,8 @@ from utvm.session.diagnosis import check_core
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
-_MOMENT = 0.3  # Seconds in which a program that faults at its start has done so.
-_LOOK = 0.2  # Seconds between two checks of the board.
+_START_SECONDS = 0.3  # A program that faults at its start does so within this time.
+_CHECK_SECONDS = 0.2  # Time between two checks of the board.
 
 
 def flash(
@@ -33,7 +33,7 @@ def flash(
 
     Args:
         pipe: channel of its output, if not the console.
-        address: of a plain binary.
+        address: load address of a plain binary.
     """
     reachable = compiling.find_with_debug_port(where)
     image = read_image(reachable.board, file, address)
@@ -47,7 +47,7 @@ def flash(
         else:
             if seconds:
                 _need_console(connection)
-            listen(connection, program.run, seconds or _MOMENT)
+            listen(connection, program.run, seconds or _START_SECONDS)
         output.OUT.print(f"it runs, at {check_core(connection, image)}")
 
 
@@ -56,7 +56,7 @@ def monitor(where: selection.BoardSelection, seconds: float) -> None:
     if reachable.kind == "virtual" and reachable.probe is None:
         output.OUT.print(
             "each command starts a fresh, empty VIRTUAL board: "
-            "./inv firmware.flash app.elf --monitor puts a program on one and listens"
+            "./inv firmware.flash app.elf --monitor flashes a program and prints its console"
         )
     with _open(where, "board.monitor") as connection:
         _need_console(connection)
@@ -98,27 +98,27 @@ def _need_console(connection: drivers.Connection) -> None:
 
 
 def listen(
-    connection: drivers.Connection, start: Callable[[], object], seconds: float, speaking: Transport | None = None
+    connection: drivers.Connection, start: Callable[[], object], seconds: float, transport: Transport | None = None
 ) -> None:
     """Start a program, and print its output for some seconds; without a console, only wait.
 
     Args:
-        speaking: channel of its output; by default the console.
+        transport: channel of its output; by default the console.
     """
-    listener = speaking or connection.console
+    listener = transport or connection.console
     if seconds == math.inf:
         output.OUT.print("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
         start()
         end = time.monotonic() + seconds
-        while (left := min(end - time.monotonic(), _LOOK)) > 0:
+        while (time_left := min(end - time.monotonic(), _CHECK_SECONDS)) > 0:
             if listener is None:
-                time.sleep(left)
+                time.sleep(time_left)
             else:
                 try:
-                    message = listener.read(left).decode("utf-8", "replace").replace("\r", "")
+                    message = listener.read(time_left).decode("utf-8", "replace").replace("\r", "")
                 except errors.TransportError:
-                    time.sleep(_LOOK)  # A stopping emulator closes its console first.
+                    time.sleep(_CHECK_SECONDS)  # A stopping emulator closes its console first.
                     connection.check()
                     raise
                 sys.stdout.write(printable_lines(message))

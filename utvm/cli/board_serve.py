@@ -22,7 +22,7 @@ _LAST_PORT = 65535
 
 
 @dataclass(frozen=True)
-class Opened:
+class ModelOnBoard:
     """A model on a board that serves RPC."""
 
     board: rpc.RpcBoard
@@ -46,13 +46,13 @@ def _open_with_server(
 @contextlib.contextmanager
 def open_for_rpc(
     where: selection.BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None]
-) -> Iterator[Opened]:
+) -> Iterator[ModelOnBoard]:
     """Compile a model and flash it with the RPC server, as a context manager; ``log`` receives the board's log."""
     with (
         _open_with_server(where, choice, logs, log, "") as (connection, image),
-        rpc.start_rpc(connection, image, log) as ready,
+        rpc.start_rpc(connection, image, log) as board,
     ):
-        yield Opened(ready, image.libraries[0], image)
+        yield ModelOnBoard(board, image.libraries[0], image)
 
 
 @contextlib.contextmanager
@@ -68,14 +68,14 @@ def open_for_modules(
     """As :func:`open_for_rpc`, for clients who may upload modules.
 
     Args:
-        transport: of RPC; by default the console, or a process's streams.
-        only_own: all clients are this user's. A process board refuses modules of others.
+        transport: RPC transport; by default the console, or a process's streams.
+        only_own: whether all clients are this user's; else a process board refuses modules.
     """
     with (
         _open_with_server(where, choice, logs, log, transport) as (connection, image),
-        served.ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
+        served.ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as board,
     ):
-        yield ready
+        yield board
 
 
 def serve_board(
@@ -109,12 +109,12 @@ def serve_board(
         path = tracker.removeprefix("unix:")
         address = parse_address(tracker) if path == tracker else Path(path)
     with contextlib.ExitStack() as stack:
-        ready = stack.enter_context(
+        server = stack.enter_context(
             open_for_modules(where, model, logs_of("board.serve"), _log, transport, only_own=not anyone)
         )
         bridge = Bridge(
-            ready.connect,
-            ready.restart,
+            server.connect,
+            server.restart,
             key=key or (where.board if address else ""),
             packet_limit=served.UPLOAD_BYTES,
             host=listen,
@@ -123,15 +123,15 @@ def serve_board(
             tracker=address,
             announced=announce,
             log=_log,
-            check=ready.board.check,
+            check=server.board.check,
         )
-        OUT.print(ready.board.description)
-        if ready.board.unit == "instructions":
+        OUT.print(server.board.description)
+        if server.board.unit == "instructions":
             OUT.print("a VIRTUAL board has no time: time_evaluator tells clients a second for each instruction")
-        # From the line that announces it, not only while serving.
+        # Ctrl-C must work as soon as the line below announces it.
         with contextlib.suppress(KeyboardInterrupt):
-            whom = f"key {bridge.key}" if bridge.key else "any client"
-            OUT.print(f"serving on {listen}:{bridge.port}, {whom}; {access_note(anyone=anyone)}; Ctrl-C ends it")
+            client = f"key {bridge.key}" if bridge.key else "any client"
+            OUT.print(f"serving on {listen}:{bridge.port}, {client}; {access_note(anyone=anyone)}; Ctrl-C ends it")
             bridge.serve()
 
 

@@ -29,7 +29,7 @@ from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER
 from utvm.virtual.stlink import PRODUCTS
 
 _LAST_PORT = 65535
-_MOST_MILLIVOLTS = 5500  # limit of an ST-Link
+_MAX_MILLIVOLTS = 5500  # limit of an ST-Link
 _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
@@ -50,7 +50,7 @@ def list_fitting(choice: ModelChoice) -> None:
             sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
             fitting.append({"name": name, "fits": True, **sizes})
     OUT.table(
-        *("board", "fits", ">flash", ">RAM", "else"),
+        *("board", "fits", ">flash", ">RAM", "reason"),
         rows=[
             (board["name"], "yes" if board["fits"] else "no", *map(board.get, ("flash_bytes", "ram_bytes", "why")))
             for board in fitting
@@ -70,8 +70,8 @@ def show_board(name: str) -> None:
         OUT.print(f"  console    {board.line.name}, {board.line.baud} baud")
     if board.accelerator:
         OUT.print(f"  beside it  the accelerator {accelerators.accelerator_of(board).identity}")
-    for described in filter(None, (driver.describe(board) for driver in drivers_for(board))):
-        OUT.print(f"  {described[0]:<9}  {described[1]}")
+    for note in filter(None, (driver.describe(board) for driver in drivers_for(board))):
+        OUT.print(f"  {note[0]:<9}  {note[1]}")
     if len(reached := [driver.name for driver in drivers_for(board)]) > 1:
         OUT.print(f"  driver     the first available of {', '.join(reached)}; --board NAME:driver=VALUE")
     for setting, values in board.choices.items():
@@ -165,9 +165,9 @@ def serve_virtual(
     """Run a virtual board until Ctrl-C, and print how to connect to it.
 
     Args:
-        port: of its ST-Link on TCP; by default OpenOCD's own, or any free one with a USB probe.
+        port: TCP port of its ST-Link; by default OpenOCD's own, or any free one with a USB probe.
         millivolts: supply voltage; if too low, only the probe replies.
-        serial: of its probes; the board's own if empty.
+        serial: serial number of its probes; the board's own if empty.
     """
     chip = boards.load_chip(board)
     if jtag := chip.virtual.jtag:
@@ -180,8 +180,8 @@ def serve_virtual(
         return
     if chip.virtual.model is None:
         raise ConfigError(
-            f"{chip.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
-            "./inv hil, model.run and board.serve take it; for this, name another board (./inv board.list)",
+            f"{chip.name} is emulated by QEMU: it has no virtual probe for OpenOCD",
+            "use it with ./inv hil, model.run or board.serve; here, name another board (./inv board.list)",
         )
     probe = _usb_probe(usb, listen)
     if serial and not SERIAL_NUMBER.fullmatch(serial):
@@ -199,7 +199,7 @@ def serve_virtual(
     )
     with _running(machine):
         port = _addresses(machine)["stlink"]
-        served = f"TCP port {port} of 127.0.0.1, an ST-Link's; on USB: --usb cmsis-dap --listen 0"
+        served = f"an ST-Link on TCP port {port} of 127.0.0.1; on USB: --usb cmsis-dap --listen 0"
         debug_port = _openocd(chip, chip.model.probe, port=port) if chip.by_openocd else served
         _print_connections(chip, machine, debug_port, anyone=anyone)
         _print_signals(machine, probe, serial or chip.model.serial_number)
@@ -210,15 +210,15 @@ def _port_of(text: str, latency_us: int, millivolts: int) -> int:
         raise ConfigError(f"--port {text!r} is not a number", "port 0 takes any free one")
     if int(text) > _LAST_PORT or latency_us < 0:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}, --latency from 0", "port 0 takes any free one")
-    if not 0 <= millivolts <= _MOST_MILLIVOLTS:
-        raise ConfigError(f"--millivolts goes from 0 to {_MOST_MILLIVOLTS}", "a board that works has 3300")
+    if not 0 <= millivolts <= _MAX_MILLIVOLTS:
+        raise ConfigError(f"--millivolts goes from 0 to {_MAX_MILLIVOLTS}", "a working board has 3300")
     return int(text)
 
 
 @contextlib.contextmanager
 def _running(machine: service.Service) -> Iterator[None]:
     """Start a virtual board, and wait for Ctrl-C after the ``with`` block, which prints its ports."""
-    # Ctrl-C works from the line that announces it.
+    # Ctrl-C must work as soon as the block announces it.
     with machine, contextlib.suppress(KeyboardInterrupt):
         yield
         while True:
@@ -231,8 +231,8 @@ def _addresses(machine: service.Service) -> re.Match[str]:
     return machine.health_match
 
 
-def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **doors: str) -> str:
-    return f"openocd -f {board.directory / script} -c '{probe.format(**doors)}'"
+def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **ports: str) -> str:
+    return f"openocd -f {board.directory / script} -c '{probe.format(**ports)}'"
 
 
 def _print_connections(board: Board, machine: service.Service, debug_port: str, *, anyone: bool) -> None:
@@ -243,11 +243,11 @@ def _print_connections(board: Board, machine: service.Service, debug_port: str, 
 
 def _print_signals(machine: service.Service, probe: UsbProbe | None, serial: str) -> None:
     if probe:
-        plug = _addresses(machine)["usb"]
-        place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
-        place += f", also for user {probe.user}" if probe.user else ""
-        OUT.print(f"  USB:        {probe.kind} {serial}, usbredir on {place}")
-        OUT.print(f"  unplug:     kill -USR2 {machine.pid}; whoever connects again plugs in")
+        socket = _addresses(machine)["usb"]
+        address = socket if socket.startswith("unix:") else f"TCP port {socket} of 127.0.0.1"
+        address += f", also for user {probe.user}" if probe.user else ""
+        OUT.print(f"  USB:        {probe.kind} {serial}, usbredir on {address}")
+        OUT.print(f"  unplug:     kill -USR2 {machine.pid}; connecting again plugs it in")
     OUT.print(f"  power off and on: kill -USR1 {machine.pid}")
 
 
@@ -264,7 +264,7 @@ def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
     is_path = listen.startswith("unix:") and listen != "unix:"
     if not is_port and not is_path:
         raise ConfigError(
-            f"--listen {listen}: is not a socket" if listen else "--listen is missing",
+            f"--listen {listen}: not a socket" if listen else "--listen is missing",
             "--listen unix:PATH, or a TCP port, 0 for any free one",
         )
     if is_path and not Path(listen.removeprefix("unix:")).parent.is_dir():

@@ -51,12 +51,12 @@ def _remote_access() -> str:
         group = grp.getgrnam(udev.GROUP)
     except KeyError:
         return (
-            f"over ssh and for services it takes the group {udev.GROUP}, which this machine lacks: "
+            f"over ssh and for services, access needs the group {udev.GROUP}, which this machine lacks: "
             f"sudo groupadd --system {udev.GROUP}, then start this command again"
         )
     if os.geteuid() == 0 or group.gr_gid in os.getgroups():
-        return f"over ssh and for services, members of the group {udev.GROUP} may"
+        return f"over ssh and for services, members of the group {udev.GROUP} have access"
     return (
-        f"over ssh and for services it takes the group {udev.GROUP}, and for serial lines dialout: "
-        f"sudo usermod -aG {udev.GROUP},dialout $USER, then log in anew"
+        f"over ssh and for services, access needs the group {udev.GROUP}, and for serial lines dialout: "
+        f"sudo usermod -aG {udev.GROUP},dialout $USER, then log in again"
     )

@@ -90,7 +90,7 @@ class ModelChoice:
                 continue
             if key not in keys or not value:
                 known = f"the keys are {', '.join(keys)}"
-                problem = "is not KEY=VALUE" if key in keys or not equals else f"has no key {key!r} here"
+                problem = "is not KEY=VALUE" if key in keys or not equals else f"has the unknown key {key!r}"
                 raise errors.ConfigError(f"--set {text!r} {problem}", known)
             if key in values and key != "shape":
                 raise errors.ConfigError(f"--set {key} is given twice", "give it once, with commas between values")
@@ -130,7 +130,7 @@ class OptionalModelChoice(ModelChoice):
 
 @dataclass(frozen=True)
 class QuantizeChoice(ModelChoice):
-    """A model, its calibration samples, and the type."""
+    """A model, its calibration samples, and the type to quantise to."""
 
     set_: tuple[str, ...] = _settings(_PICTURES)
     samples: str = option("", "calibration samples, as --inputs of model.eval")
@@ -140,7 +140,7 @@ class QuantizeChoice(ModelChoice):
     )
     calibration: str = option("minmax", "method for ranges: minmax (default), entropy, percentile or mse")
     least_snr: float = option(
-        0.0, "least signal-to-noise ratio in dB: tensors that 8 bits give less get 16, computed in floating point"
+        0.0, "minimum signal-to-noise ratio in dB: tensors below it in 8 bits get 16, computed in floating point"
     )
 
 
@@ -217,7 +217,7 @@ class ImageChoice:
 
 @dataclass(frozen=True)
 class TuneChoice(ModelChoice):
-    """A model, the length of a search, and its measurers."""
+    """A model to tune, the length of the search, and the boards to measure on."""
 
     trials: int = option(64, "number of candidates to measure (default: 64)")
     log: str = option(
@@ -249,7 +249,7 @@ class SampleChoice(ModelChoice):
     set_: tuple[str, ...] = _settings((*_PICTURES, "weights"))
     model: str = option(
         "",
-        f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}",
+        f"a model of utvm: cifar10_cnn, digits, digits_int8 or resnet18; or {MODEL}",
         required=True,
         spelled=selection.as_file,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the board of a command line, and loads, compiles and links its model."""
+"""Select the board of a command line, and load, compile and link its model."""
 
 import contextlib
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptio
     if board is None and accelerator == "all":
         raise ConfigError("--set accelerator=all needs a board's accelerator", "name the board with --board")
     if board is None and "tuned" in settings:
-        raise ConfigError("--set tuned needs the core that was tuned for", "name a board that has it with --board")
+        raise ConfigError("--set tuned needs the core that was tuned for", "name a board with that core: --board")
     target = tuned_target_for(board, settings.get("tuned", "")) if board else ANY
     goal = _one_of("optimize", settings.get("optimize", "balance"), Goal)
     return CompileOptions(
@@ -155,7 +155,7 @@ def check_counts(reachable: ReachableBoard) -> None:
     }:
         raise ConfigError(
             f"{reachable.board.name} has no counter, which this command needs",
-            "model.run and model.eval take it; cycle_counter: systick counts on a Cortex-M that has SysTick",
+            "use model.run or model.eval; on a Cortex-M with SysTick, set cycle_counter: systick",
         )
 
 

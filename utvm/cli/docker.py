@@ -37,10 +37,10 @@ def build(_: Context, image: choices.ImageChoice, export_only: bool = False) -> 
 
     check_key(image.sign)
     locked = load_lock_files()
-    with contextlib.ExitStack() as open_things:
-        # First, so that a missing engine is reported at once.
-        client = None if export_only else open_things.enter_context(engine.connect())
-        step = open_things.enter_context(progress.show("fetching"))
+    with contextlib.ExitStack() as stack:
+        # Connect first: a missing engine is reported at once.
+        client = None if export_only else stack.enter_context(engine.connect())
+        step = stack.enter_context(progress.show("fetching"))
         result = make_image(locked, step, *image.source, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, result)):
             step("loading it into the engine")
@@ -50,7 +50,7 @@ def build(_: Context, image: choices.ImageChoice, export_only: bool = False) -> 
     OUT.print(f"unpacked     {result.unpacked // _MB} MB")
     OUT.print(f"written to   {result.layout.parent}")
     if client is not None:
-        OUT.print(f"the engine has it as {' and '.join(result.tags)}")
+        OUT.print(f"in the engine as {' and '.join(result.tags)}")
     if image.sign:
         OUT.print(f"signature    {sign(result.layout.parent, image.sign, f'utvm environment {locked.digest}')}")
     OUT.results(
@@ -74,7 +74,7 @@ def round_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
     in_checkout=True,
     positional=["command"],
     file_optional=True,
-    help=_PROBE | {"command": "program and arguments, as one word (default: an interactive shell)"},
+    help=_PROBE | {"command": "program and arguments, as one argument (default: an interactive shell)"},
 )
 def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
     """Run a command, or a shell, in a container of the environment; returns the command's exit code."""

@@ -143,7 +143,7 @@ def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> 
     for line in known.looked_at:
         OUT.print(line)
     others = f", {len(known.accepted)} accepted" if known.accepted else ""
-    OUT.print(f"{len(known.findings)} known{others}" if known.findings else f"nothing known applies{others}")
+    OUT.print(f"advisories that apply: {len(known.findings)}{others}" if known.findings else f"no known advisory applies{others}")
     return errors.ExitCode.FAILED if known.findings else errors.ExitCode.PASSED
 
 

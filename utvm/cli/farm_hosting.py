@@ -34,7 +34,7 @@ def run_farm(port: int, virtual: str, name: str, address: str, *, anyone: bool) 
 def export_boards(through: str, virtual: str, name: str, address: str, port: int) -> None:
     """Offer this computer's boards to a coordinator, directly or through ssh, until Ctrl-C."""
     if through.startswith("-"):
-        raise errors.ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
+        raise errors.ConfigError(f"{through!r} is not a host name for ssh", "give HOST or USER@HOST")
     host = parse_host(name, address)
     offers, logs = boards_to_offer(host.name, virtual), logs_of("farm.export")
     tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
@@ -71,12 +71,12 @@ def _plugged_in(host: str) -> list[OfferedBoard]:
     """Return the boards at this computer's probes; ambiguous ones are left out with a message."""
     known, offers = boards.probe_boards(), []
     for probe in detect([ids for board in known for ids in ids_of(board)]).probes:
-        fitting = [board for board in known if match_of(board, probe)]
-        if probe.virtual or probe.problem or not probe.serial_number or len(fitting) != 1:
-            names = " or ".join(board.name for board in fitting)
+        candidates = [board for board in known if match_of(board, probe)]
+        if probe.virtual or probe.problem or not probe.serial_number or len(candidates) != 1:
+            names = " or ".join(board.name for board in candidates)
             _say(f"left out: {probe.full_name}: {probe.problem or f'it may be {names}'}")
             continue
-        (board,) = fitting
+        (board,) = candidates
         place = _place_name(host, board.name, probe.serial_number)
         identity = drivers.BoardIdentity(board.name, "physical", serial=probe.serial_number)
         offers.append(OfferedBoard(place, identity, board.cpu))

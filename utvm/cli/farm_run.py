@@ -20,7 +20,7 @@ _WRITES = ("output", "log")
 
 
 def run_in_farm(
-    command: str, there: selection.FarmChoice, records: Sequence[Any], own: Mapping[str, object]
+    command: str, farm: selection.FarmChoice, records: Sequence[Any], own: Mapping[str, object]
 ) -> errors.ExitCode:
     """Run a command at the host of its board.
 
@@ -28,34 +28,34 @@ def run_in_farm(
         records: its option records, including a :class:`BoardSelection`.
         own: its other options, by parameter name.
     """
-    there.require_farm()
+    farm.require_farm()
     paths.need_checkout("--in farm")
     if (
         search := next((record for record in records if isinstance(record, TuneChoice)), None)
     ) and search.count > 1:
         from utvm.cli.model_tune import tune_together
 
-        tune_together(there, *records)
+        tune_together(farm, *records)
         return errors.ExitCode.PASSED
     where = next(record for record in records if isinstance(record, selection.BoardSelection))
-    writes = {name: str(getattr(record, name)) for record in records for name in _WRITES if hasattr(record, name)}
-    writes |= {name: str(own[name]) for name in _WRITES if name in own} | {"json": OUT.json_target}
-    if writes.get("log") == "":
+    files = {name: str(getattr(record, name)) for record in records for name in _WRITES if hasattr(record, name)}
+    files |= {name: str(own[name]) for name in _WRITES if name in own} | {"json": OUT.json_target}
+    if files.get("log") == "":
         raise errors.ConfigError("--in farm copies back only files that are named", "give --log FILE")
-    outputs = {name: Path(path).resolve() for name, path in writes.items() if path not in ("", STDOUT)}
+    outputs = {name: Path(path).resolve() for name, path in files.items() if path not in ("", STDOUT)}
     check_writable(*outputs.values())
-    uploads = [
+    host_records = [
         dataclasses.replace(record, kind="auto", serial="", wait=0.0) if record is where else record
         for record in records
     ]
-    words = [word for record in uploads for word in options.parts(record) if _flag(word) not in outputs]
+    words = [word for record in host_records for word in options.parts(record) if _flag(word) not in outputs]
     words += [("--json",)] if OUT.json_target == STDOUT else []
     words += options.parts(selection.BoardFolders(os.environ.get(boards.PATH_VARIABLE, "")))
     words += [(_spell(name, value),) for name, value in own.items() if value and name not in _WRITES]
     words += [(f"--{name}=", path) for name, path in outputs.items()]
     board = boards.load(where.board)
     with print_steps() as say:
-        code = InFarm(say, there).run(
+        code = InFarm(say, farm).run(
             RemoteCommand(((command,), *words), board, where, output_files=tuple(outputs.values()))
         )
     try:

@@ -32,7 +32,7 @@ def _call(method: str, *, install: bool = True, **arguments: object) -> list[dic
     if not replies:
         raise max(failures, key=lambda failure: failure.exit_code)
     for failure in failures:
-        # Of several sites, one has the board.
+        # With several sites, only one has the board.
         if not isinstance(failure, ConfigError):
             output.OUT.print(f"warning: left out: {failure.message}")
     return replies
@@ -55,7 +55,7 @@ def list_places(summary: bool, metrics: str) -> None:
         tags, state = place["tags"], _state(place)
         remark = {"held": f" by {place['holder']}", "quarantine": f": {place['comment']}"}.get(state, "")
         board = ", ".join(tags[name] for name in ("board", "kind") if name in tags)
-        host = tags.get("host", "no host of ours")
+        host = tags.get("host", "an unknown host")
         output.OUT.print(printable(f"{place['place']}  {board}, at {host}: {state}{remark}"))
 
 

@@ -19,7 +19,7 @@ from utvm.cli.output import OUT
         "board": selection.BOARD,
         "input": "input to store in the image, as for model.run (default: seeded random values)",
         "output": "ELF file to write (default: MODEL.elf); a .bin file is written beside it",
-        "mlperf": "answer the MLPerf Tiny runner instead, for its task ic01, vww01, kws01 or ad01",
+        "mlperf": "build firmware for the MLPerf Tiny runner instead, for task ic01, vww01, kws01 or ad01",
     },
 )
 def build(
@@ -46,15 +46,15 @@ def build(
     elf = Path(output or f"{model.stem}.elf")
     if elf.suffix != ".elf":
         raise errors.ConfigError(f"{elf}: --output must end in .elf", "a .bin file is written beside it")
-    block = elf.with_suffix(".bin")
-    check_writable(elf, block)
+    binary = elf.with_suffix(".bin")
+    check_writable(elf, binary)
     library = compile_choice(chip, request)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
-    write_whole(block, contents)
+    write_whole(binary, contents)
     note_input(library, input)
-    OUT.print(f"wrote {elf}, and {block} for address {address:#010x}")
+    OUT.print(f"wrote {elf}, and {binary} for address {address:#010x}")
     shares = image.shares
     OUT.print(
         f"code and constants: model {shares.model:,}, stored input {shares.stored:,}, "
@@ -65,7 +65,7 @@ def build(
         f"console: {chip.line.name}, {chip.line.baud} baud" if chip.line else "no console: it reports over RTT"
     )
     figures = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes, "shares": shares}
-    OUT.results({"elf": str(elf), "bin": str(block), "address": address, "board": chip.name, **figures})
+    OUT.results({"elf": str(elf), "bin": str(binary), "address": address, "board": chip.name, **figures})
 
 
 @cli.task(

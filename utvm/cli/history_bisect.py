@@ -22,7 +22,7 @@ from utvm.paths import ROOT, project
 from utvm.selection import FarmChoice
 
 _FIRST = re.compile(r"^([0-9a-f]{40,64}) is the first bad commit$", re.MULTILINE)
-_LOOK = 0.2  # Seconds.
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _of_test(what: str, board: str) -> Question:
     with store.open_history(history_file()) as history:
         states = [state for state in last_good(history, what, board) if state.good and state.bad]
     if not states:
-        raise ConfigError(f"{what} passed nowhere before it failed", "history.trend shows when it last passed")
+        raise ConfigError(f"{what} never passed before it failed", "history.trend shows when it last passed")
     state = states[0]
     return Question(state.name, state.good or "", state.bad or "", test=state.test)
 
@@ -98,7 +98,7 @@ def _bisect(question: Question, where: FarmChoice) -> str:
         _git(root, "worktree", "add", "--detach", str(tree), question.bad)
         try:
             _git(tree, "bisect", "start", question.bad, question.good)
-            # A project's commits are tested with this utvm, our own with theirs.
+            # A project's commits are tested with this utvm, commits of utvm with themselves.
             sources = str(ROOT if project() else tree)
             goal = (question.test or question.model, question.figure, question.value)
             step = python_command(bisect_step.__file__, str(reports), *goal)
@@ -111,7 +111,7 @@ def _bisect(question: Question, where: FarmChoice) -> str:
             run = ["git", "bisect", "run", *step, *hil]
             with service.Subprocess("git bisect", run, log=log, error=ProvisionError, cwd=tree) as job:
                 while job.running:
-                    time.sleep(_LOOK)
+                    time.sleep(_POLL_SECONDS)
             return log.read_text(encoding="utf-8", errors="replace")
         finally:
             _git(root, "worktree", "remove", "--force", str(tree))

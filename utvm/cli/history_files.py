@@ -15,7 +15,7 @@ from pathlib import Path
 
 from utvm.base.process.peer import access_note, is_own
 from utvm.base.storage.files import check_folder, check_writable, write_whole
-from utvm.cli.history_show import begin_of
+from utvm.cli.history_show import start_of
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, did_you_mean
 from utvm.hil import limits, project
@@ -38,7 +38,7 @@ _REFRESH = 2.0  # Seconds between checks of the history while its pages are serv
 
 
 def import_runs(source: str) -> None:
-    new, known, wrong = 0, 0, list[str]()
+    new, known, problems = 0, 0, list[str]()
     path = project.history_file()
     if not Path(source).exists():
         raise ConfigError(f"{source}: does not exist", "give a folder of reports, as build/reports, or a history")
@@ -47,14 +47,14 @@ def import_runs(source: str) -> None:
             new, known = merge(history, Path(source))
         for report in limits.iter_reports(Path(source)):
             if isinstance(report, str):
-                wrong.append(report)
+                problems.append(report)
             elif add(history, report):
                 new += 1
             else:
                 known += 1
-    for problem in wrong:
+    for problem in problems:
         OUT.print(f"warning: left out: {problem}")
-    OUT.print(f"{path}: {new} runs added, {known} already there, {len(wrong)} reports left out")
+    OUT.print(f"{path}: {new} runs added, {known} already there, {len(problems)} reports left out")
 
 
 def export_history(
@@ -88,12 +88,12 @@ def prune_runs(keep: str) -> None:
     match = re.fullmatch(r"([1-9]\d{0,5})d(?:,(\d{1,9})([MG]))?", keep)
     if not match:
         raise ConfigError(f"--keep {keep}: not an age", "--keep 400d; with a size of all reports, --keep 400d,2G")
-    most = int(match[2]) << {"M": 20, "G": 30}[match[3]] if match[2] else sys.maxsize
+    size_limit = int(match[2]) << {"M": 20, "G": 30}[match[3]] if match[2] else sys.maxsize
     before, path = int(time.time()) - int(match[1]) * 86_400, project.history_file()
     with open_history(path) as history:
         runs = prune(history, before)
-    reports, freed = prune_reports(work(), before, most)
-    OUT.print(f"{path}: {runs} runs removed, {path.stat().st_size / 1e6:.1f} MB are left")
+    reports, freed = prune_reports(work(), before, size_limit)
+    OUT.print(f"{path}: {runs} runs removed, {path.stat().st_size / 1e6:.1f} MB remain")
     OUT.print(f"{reports} reports removed with their logs, {freed / 1e6:.1f} MB")
 
 
@@ -136,7 +136,7 @@ def _write_folder(output: str) -> Path:
 def _serve_folder(output: str, port: str, *, anyone: bool) -> None:
     """Serve the pages until Ctrl-C; write them again when the history has changed."""
     seen, folder = _file_times(), _write_folder(output)
-    handler = functools.partial(_Quiet, directory=str(folder.parent))
+    handler = functools.partial(_QuietHandler, directory=str(folder.parent))
     try:
         server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(
             ("127.0.0.1", int(port)), handler
@@ -166,7 +166,7 @@ class _OwnerOnlyServer(http.server.ThreadingHTTPServer):
         return isinstance(request, socket.socket) and is_own(request)
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
+class _QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *words: object) -> None:  # noqa: A002  the name in the base class
         """Log no requests."""
 
@@ -175,7 +175,7 @@ def _write_night(format: str, output: str, since: str) -> None:  # noqa: A002
     check_writable(output)
     with open_history(project.history_file()) as history:
         if format == "summary":
-            text = summary(history, begin_of(history, since), limits.describe_limits())
+            text = summary(history, start_of(history, since), limits.describe_limits())
         else:
             text = EXPORTS[format](history)
     if output:

@@ -25,11 +25,11 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
         _show_flaky(since)
         return
     with open_history(project.history_file()) as history:
-        begun = begin_of(history, since)
-        changed = changes(history, begun)
+        start = start_of(history, since)
+        changed = changes(history, start)
     if accept:
         OUT.print(f"the baseline is written: {limits.accept_figures()}")
-    OUT.results({"since": format_time(begun), "changes": changed})
+    OUT.results({"since": format_time(start), "changes": changed})
     if changed:
         OUT.table(
             *("what", "of", "board", "was", "is", "commits"),
@@ -41,7 +41,7 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
                 for change in changed
             ],
         )
-    OUT.print(f"{len(changed)} changes since {readable_time(format_time(begun))}")
+    OUT.print(f"{len(changed)} changes since {readable_time(format_time(start))}")
 
 
 def show_trend(what: str, board: str) -> None:
@@ -68,11 +68,11 @@ def show_trend(what: str, board: str) -> None:
 
 def _show_flaky(since: str) -> None:
     with open_history(project.history_file()) as history:
-        begun = begin_of(history, since) if since else int(time.time()) - _MONTH
-        flaky = flaky_tests(history, begun)
+        start = start_of(history, since) if since else int(time.time()) - _MONTH
+        flaky = flaky_tests(history, start)
     OUT.results(
         {
-            "since": format_time(begun),
+            "since": format_time(start),
             "flaky": [{**asdict(test), "probability": test.probability} for test in flaky],
         }
     )
@@ -87,14 +87,14 @@ def _show_flaky(since: str) -> None:
                 for test in flaky
             ],
         )
-    OUT.print(f"{len(flaky)} flaky since {readable_time(format_time(begun))}")
+    OUT.print(f"{len(flaky)} flaky since {readable_time(format_time(start))}")
 
 
 def _show_last_good(test: str, board: str) -> None:
     with open_history(project.history_file()) as history:
         states = last_good(history, test, board)
     OUT.table(
-        *("board", "now", "last good", "of", "failed first", "of"),
+        *("board", "now", "last passed", "commit", "first failed", "commit"),
         rows=[
             (
                 *(state.board, state.now),
@@ -107,7 +107,7 @@ def _show_last_good(test: str, board: str) -> None:
     OUT.results({"boards": states})
 
 
-def begin_of(history: sqlite3.Connection, since: str) -> int:
+def start_of(history: sqlite3.Connection, since: str) -> int:
     """Return the time of a date, or of the last run of a commit."""
     if not since:
         return newest_night(history)
@@ -120,7 +120,7 @@ def begin_of(history: sqlite3.Connection, since: str) -> int:
         (last,) = history.execute("select max(started) from run where commit_ glob ?", (f"{since}*",)).fetchone()
         if last is not None:
             return int(last) + 1
-    raise ConfigError(f"--since {since}: no date, and no commit that was run", "give 2026-11-23, or a commit")
+    raise ConfigError(f"--since {since}: neither a date nor a tested commit", "give 2026-11-23, or a commit")
 
 
 def _values(change: Change) -> tuple[str, str]:

@@ -28,12 +28,12 @@ def write_image(request: CompiledChoice, board: str, task: str, output: str) -> 
         raise errors.ConfigError("no file is named", "--output FILE.elf")
     check_writable(output)
     chip = boards.load_chip(board)
-    image = _image(chip, chip.capabilities, request, task)
+    image = _build(chip, chip.capabilities, request, task)
     write_whole(Path(output), image.elf.read_bytes())
-    through = (
+    channel = (
         f"on {chip.line.name}, {chip.line.baud} baud" if image.pipe == "console" and chip.line else "over RTT"
     )
-    OUT.print(f"wrote {output}: on {chip.full_name}, it says m-ready {through}")
+    OUT.print(f"wrote {output}: on {chip.full_name}, it prints m-ready {channel}")
 
 
 def run_task(
@@ -51,12 +51,12 @@ def run_task(
         raise errors.ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
     if samples < 0 or iterations < 1:
         raise errors.ConfigError(
-            "--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs"
+            "--samples must be 0 or more, and --iterations 1 or more", "leave them out: 5 windows of 10 runs"
         )
     reachable = find(where)
     if mode == "performance":
         check_counts(reachable)
-    image = _image(reachable.board, reachable.capabilities, request, task)
+    image = _build(reachable.board, reachable.capabilities, request, task)
     kind = TASKS[task]
     size = kind.window_bytes(image.libraries[0])
     windows = samples or _WINDOWS
@@ -73,20 +73,20 @@ def run_task(
         with start_runner(connection, image) as runner:
             names = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
             if mode == "performance":
-                first = [next(of) for _, of in itertools.groupby(samples_read, lambda sample: sample.name)]
-                windowed = [first[number % len(first)] for number in range(windows)]
-                figures = _performance(runner, connection, windowed, iterations)
+                first = [next(group) for _, group in itertools.groupby(samples_read, lambda sample: sample.name)]
+                window_samples = [first[number % len(first)] for number in range(windows)]
+                figures = _performance(runner, connection, window_samples, iterations)
             else:
                 figures = (_distances if kind.distance else _accuracy)(runner, samples_read)
     OUT.print("this is not an official result: those come from EEMBC's runner, under MLCommons' rules")
     OUT.results({**names, "board": reachable.board.full_name, "kind": connection.kind, "mode": mode, **figures})
 
 
-def _image(board: boards.Board, able: frozenset[str], request: CompiledChoice, task: str) -> firmware.Firmware:
+def _build(board: boards.Board, able: frozenset[str], request: CompiledChoice, task: str) -> firmware.Firmware:
     require_model_file(request.model)
     if task not in TASKS:
         raise errors.ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
-    # A board's reply to a query of its task is the name of its library.
+    # The board reports the name of its library as its task.
     library = compile_choice(board, request, name=task)
     return firmware.build(board, [library], "mlperf", able=able)
 
@@ -124,7 +124,7 @@ def _accuracy(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
     scores, labels = np.array(rows, np.float64), np.array([sample.label for sample in samples], np.int64)
     if labels.max() >= scores.shape[1]:
         raise errors.ConfigError(
-            f"a label is {labels.max()}, and the model knows {scores.shape[1]} classes", "classes are from 0"
+            f"a label is {labels.max()}, and the model has {scores.shape[1]} classes", "classes count from 0"
         )
     accuracy, area = top_1(scores, labels), auc(scores, labels)
     OUT.print(f"{len(samples)} samples: top-1 {100 * accuracy:.2f} %")

@@ -41,7 +41,7 @@ def run(
     json=True,
     in_farm=True,
     name="eval",
-    help={"validate_against": "second board that runs the same: exit code 1 if an output differs in a bit"},
+    help={"validate_against": "second board to compare with: exit code 1 if an output bit differs"},
 )
 def eval_(_: Context, request: SampleChoice, *, validate_against: str = "", where: BoardSelection) -> None:
     """Run a model on samples on a board: predictions, accuracy, and a bitwise comparison with another board."""
@@ -55,7 +55,7 @@ def eval_(_: Context, request: SampleChoice, *, validate_against: str = "", wher
     help={"output": "model file to write (default: MODEL_int8.onnx or MODEL_16x8.onnx)"},
 )
 def quantize(_: Context, request: QuantizeChoice, output: str = "") -> None:
-    """Quantise an ONNX float model to int8 by samples, and report the quantisation error of each layer."""
+    """Quantise an ONNX float model to int8 with samples for calibration, and report the error of each layer."""
 
 
 @task(

@@ -25,11 +25,11 @@ class Row:
     """A model on a board.
 
     Attributes:
-        count: of one run, in ``unit``: instructions of a virtual board, cycles of a physical one.
-        flash_bytes, ram_bytes: of the image; None if the board is a process.
+        count: cost of one run in ``unit``: instructions of a virtual board, cycles of a physical one.
+        flash_bytes, ram_bytes: sizes of the image; None if the board is a process.
         accuracy: 0 to 1, if the classes are known.
         why: reason if it does not fit; then there are no figures.
-        time, ms: as text with its range, and as a number; if cycles were counted.
+        time, ms: duration as text with its range, and as a number; only if cycles were counted.
     """
 
     model: str
@@ -153,5 +153,5 @@ def _shorten(name: str, width: int = _WIDTH) -> str:
 
 def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> Panel:
     known = [(row, value) for row, value in values if value is not None]
-    most = max((value for _, value in known), default=0.0) or 1.0
-    return Panel(title, [(row, f"{value:,.1f}".removesuffix(".0"), value / most) for row, value in known])
+    largest = max((value for _, value in known), default=0.0) or 1.0
+    return Panel(title, [(row, f"{value:,.1f}".removesuffix(".0"), value / largest) for row, value in known])

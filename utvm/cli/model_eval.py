@@ -34,7 +34,7 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Runs:
-    """Results of all samples on one board; ``description`` is its own text."""
+    """Results of all samples on one board; ``description`` is the board's own text."""
 
     board: Board
     description: str
@@ -51,10 +51,10 @@ def evaluate(request: choices.SampleChoice, where: BoardSelection, validate_agai
     """
     if request.inputs and request.source != request.inputs:
         raise ConfigError(
-            "--samples and --inputs both name samples", "give one; a number of --samples says how many"
+            "--samples and --inputs both name samples", "give one; --samples may also be a number of samples"
         )
     if request.labels == choices.IN_SAMPLES and not Path(request.source).is_file():
-        raise ConfigError("--labels names no file, and no file of samples has them", "give --labels FILE")
+        raise ConfigError("--labels names no file, and there is no samples file with labels", "give --labels FILE")
     board = find(where).board
     other = BoardSelection(validate_against) if validate_against else None
     if other:
@@ -70,15 +70,15 @@ def evaluate(request: choices.SampleChoice, where: BoardSelection, validate_agai
     )
     runs = run_samples(where, library, samples, show=True)
     ours = [list(result.outputs) for result in runs.results]
-    judged: dict[str, Any] = {}
+    evaluation: dict[str, Any] = {}
     if labels:
         matrix = confusion(ours, labels)
         model_eval_figures.print_confusion(matrix)
-        judged["accuracy"], judged["confusion"] = matrix.accuracy, matrix.counts.tolist()
+        evaluation["accuracy"], evaluation["confusion"] = matrix.accuracy, matrix.counts.tolist()
     if answers:
-        apart = distance(ours, answers)
-        model_eval_figures.print_distance(request.reference, apart, len(samples))
-        judged["reference"] = {"name": request.reference, **asdict(apart)}
+        statistics = distance(ours, answers)
+        model_eval_figures.print_distance(request.reference, statistics, len(samples))
+        evaluation["reference"] = {"name": request.reference, **asdict(statistics)}
     _remember(request, runs, labels)
     mismatches: list[Mismatch] = []
     reference = None
@@ -87,7 +87,7 @@ def evaluate(request: choices.SampleChoice, where: BoardSelection, validate_agai
         for number, (result, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
             mismatches += compare(number, library.outputs, result.outputs, theirs.outputs)
         _print_verdict(runs, reference, mismatches)
-    output.OUT.results(_content(request, library, runs, reference, mismatches) | judged)
+    output.OUT.results(_content(request, library, runs, reference, mismatches) | evaluation)
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
@@ -101,7 +101,7 @@ def _remember(request: choices.SampleChoice, runs: Runs, labels: list[int]) -> N
 def prepare(request: choices.SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
     """Build or load the model, compile it for the board, and draw or read the samples."""
     if request.count is not None and request.count < 1:
-        raise ConfigError("--samples is a number from 1", "without a number: 10, or all that there are")
+        raise ConfigError("--samples must be 1 or more", "leave it out for 10, or for all samples of a file")
     if request.model not in CATALOGUE:
         return _prepare_file(request, board)
     entry, weights = CATALOGUE[request.model], request.settings.get("weights", "")
@@ -166,21 +166,21 @@ def _select_samples(
     if read:
         arrays = {"": read(*arrays.values())}
     if len(library.inputs) == 1:
-        (only,) = library.inputs
+        (tensor,) = library.inputs
         # Format of a samples file in docs/own-project.md.
-        if "x" in arrays and only.name not in arrays:
+        if "x" in arrays and tensor.name not in arrays:
             arrays = {"": arrays["x"]}
         if request.source.endswith(".csv"):
-            arrays = {"": model_eval_figures.rows_as(arrays[""], only)}
-        arrays = {name: as_integers(array, only) for name, array in arrays.items()}
+            arrays = {"": model_eval_figures.rows_as(arrays[""], tensor)}
+        arrays = {name: as_integers(array, tensor) for name, array in arrays.items()}
     samples = _check_enough(as_samples(arrays, library.inputs), request, request.source)
     return samples[: request.count]
 
 
-def _check_enough(samples: list[Sample], request: choices.SampleChoice, whose: str) -> list[Sample]:
-    least = request.count or 1
-    if len(samples) < least:
-        raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}", "ask for fewer, or give more")
+def _check_enough(samples: list[Sample], request: choices.SampleChoice, source: str) -> list[Sample]:
+    minimum = request.count or 1
+    if len(samples) < minimum:
+        raise ConfigError(f"{source}: holds {len(samples)} samples, not {minimum}", "ask for fewer, or give more")
     return samples
 
 
@@ -219,9 +219,9 @@ def _line(number: int, result: RunResult, board: Board) -> str:
     outputs = " ".join(
         np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs
     )
-    took = "".join(f"  {count:,} {unit}" for unit, count in result.count_by_unit.items())
-    took += f" ({time})" if time else ""
-    return f"sample {number}{message}{took}  {outputs}"
+    cost = "".join(f"  {count:,} {unit}" for unit, count in result.count_by_unit.items())
+    cost += f" ({time})" if time else ""
+    return f"sample {number}{message}{cost}  {outputs}"
 
 
 def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
@@ -232,9 +232,9 @@ def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> N
             f"is {mismatch.value!r} on {ours}, {mismatch.expected!r} on {theirs}; "
             f"{mismatch.differing} of {mismatch.elements} elements differ"
         )
-    wrong = len({mismatch.sample for mismatch in mismatches})
-    if wrong:
-        output.OUT.print(f"{wrong} of {count} samples differ between {ours} and {theirs}")
+    differing = len({mismatch.sample for mismatch in mismatches})
+    if differing:
+        output.OUT.print(f"{differing} of {count} samples differ between {ours} and {theirs}")
     else:
         output.OUT.print(f"{count} of {count} samples agree with {theirs}, bit for bit")
 

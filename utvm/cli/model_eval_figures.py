@@ -17,7 +17,7 @@ from utvm.compiler.model import Sample
 from utvm.compiler.read import evaluators
 from utvm.session.evaluation import Confusion, ErrorStatistics
 
-_MOST_CLASSES = 20  # Limit of a readable matrix.
+_MAX_CLASSES = 20  # Limit of a readable matrix.
 
 
 def read_labels(path: str, count: int) -> list[int]:
@@ -35,7 +35,7 @@ def read_labels(path: str, count: int) -> list[int]:
 
 
 def rows_as(numbers: npt.NDArray[Any], tensor: compiler.Tensor) -> npt.NDArray[Any]:
-    """Return one sample per row of a text, in the shape of an input and, unless quantised, its type."""
+    """Return one sample per row of a CSV file, in the shape of an input and, unless quantised, its type."""
     if numbers.shape[1] != math.prod(tensor.shape):
         raise errors.ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
@@ -47,7 +47,7 @@ def print_confusion(matrix: Confusion) -> None:
     """Print the accuracy, the confusion matrix, and recall and precision of each class."""
     classes, total = len(matrix.counts), int(matrix.counts.sum())
     output.OUT.print(f"accuracy {matrix.accuracy:.4f}, {int(np.trace(matrix.counts))} of {total}")
-    columns = range(classes) if classes <= _MOST_CLASSES else ()
+    columns = range(classes) if classes <= _MAX_CLASSES else ()
     present = [kind for kind in range(classes) if matrix.counts[kind].any() or matrix.counts[:, kind].any()]
     output.OUT.table(
         *("class", *map(str, columns), "recall", "precision"),
@@ -115,10 +115,10 @@ def _litert(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
     inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
     answers = []
     for sample in samples:
-        for place, array in zip(inputs, sample, strict=True):
-            interpreter.set_tensor(place["index"], array)
+        for detail, array in zip(inputs, sample, strict=True):
+            interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
-        answers.append([interpreter.get_tensor(place["index"]) for place in outputs])
+        answers.append([interpreter.get_tensor(detail["index"]) for detail in outputs])
     return answers
 
 

@@ -56,7 +56,7 @@ def input_for_pictures(path: str, inputs: Sequence[Tensor]) -> Tensor:
     """Return the only input of a model that is run on pictures."""
     if len(inputs) != 1:
         raise ConfigError(
-            f"{path}: is for one input, and the model has {len(inputs)}", "give an .npz with an array for each"
+            f"{path}: for one input, but the model has {len(inputs)}", "give an .npz with an array for each"
         )
     return inputs[0]
 
@@ -84,13 +84,13 @@ def _to_sample(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[
 
 
 def convert_numbers(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
-    """Convert the numbers of a text to the type of an input, unless they are to be quantised."""
+    """Convert the numbers of a CSV file to the type of an input, unless they are to be quantised."""
     if np.dtype(tensor.dtype).kind != "f" and tensor.scaling:
         return numbers
     with np.errstate(invalid="ignore", over="ignore"):
         cast = numbers.astype(tensor.dtype)
     if np.dtype(tensor.dtype).kind != "f" and not (cast == numbers).all():
-        raise ConfigError(f"input {tensor.name} is {tensor.dtype}, and the file has numbers that are not")
+        raise ConfigError(f"input {tensor.name} is {tensor.dtype}, and the file has numbers that do not fit it")
     return cast
 
 

@@ -36,7 +36,7 @@ def _library(request: choices.CompileChoice, explain: bool = False) -> Library:
 def package(request: choices.CompileChoice, output: str) -> None:
     model, board = require_model_file(request.model), boards.load(request.board) if request.board else None
     if request.settings.get("accelerator") == "all":
-        raise ConfigError("an archive has no driver of an accelerator in it", "leave --set accelerator=all out")
+        raise ConfigError("an archive contains no driver for an accelerator", "leave --set accelerator=all out")
     options = compile_options(board, request)
     path = Path(output or f"{model.stem}.tar")
     files.check_writable(path)
@@ -52,7 +52,7 @@ def package(request: choices.CompileChoice, output: str) -> None:
             memory=options.memory,
             stack=run_stack(board, _library(request)) if board else None,
         )
-    OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
+    OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md explains its use")
     OUT.results({"archive": str(path), "bytes": path.stat().st_size, "sha256": cache.file_digest(path)})
 
 
@@ -67,7 +67,7 @@ def report(request: choices.CompileChoice, output: str, explain: bool, misra: bo
         ],
     )
     for arena in library.arenas:
-        OUT.print(f"{arena.region}: {arena.size_bytes:,} bytes, inputs and outputs counted")
+        OUT.print(f"{arena.region}: {arena.size_bytes:,} bytes, including inputs and outputs")
     OUT.print(
         f"working memory: {library.arena_bytes:,} bytes; no plan needs less than {library.lower_bound_bytes:,}"
     )

@@ -50,31 +50,31 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
 
     Args:
         output: parent folder of the profile's folder.
-        diff: compare this profile with the one given as the model, instead.
+        diff: instead, compare this profile with the one given as the model.
     """
     if diff:
         _compare_profiles(Path(diff), Path(model.model))
         return
     check_folder(output or "build")
     check_counts(find(where))
-    with board_serve.open_for_rpc(where, model, logs_of("model.profile"), say) as ready:
-        inputs = model_inputs.read_inputs(ready.library, model.input, model.settings.get("scale", ""))
-        OUT.print(ready.board.description)
-        with RpcSession(ready.board, [ready.library]) as session:
-            plain = session.run(ready.library.name, inputs)
-            _, counts = session.profile(ready.library.name, inputs)
-            waits = session.profile_waits(ready.library.name, inputs)
-        profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts, waits)
-        counted = _accelerator_counts(where, ready.library)
+    with board_serve.open_for_rpc(where, model, logs_of("model.profile"), say) as served:
+        inputs = model_inputs.read_inputs(served.library, model.input, model.settings.get("scale", ""))
+        OUT.print(served.board.description)
+        with RpcSession(served.board, [served.library]) as session:
+            plain = session.run(served.library.name, inputs)
+            _, counts = session.profile(served.library.name, inputs)
+            waits = session.profile_waits(served.library.name, inputs)
+        profile = profile_of(served.library, served.board.description, served.board.unit, counts, waits)
+        accelerator_counts = _accelerator_counts(where, served.library)
     board = boards.load(where.board)
     _print(profile, board)
-    _print_accelerator(profile, counted)
-    taken = ", ".join(
+    _print_accelerator(profile, accelerator_counts)
+    cost = ", ".join(
         filter(None, (f"{plain.count:,} {profile.unit}", board.describe_time(plain.count, profile.unit)))
     )
     if profile.waits:
         OUT.print("issue: cycles that issue instructions; load, flash, branch: cycles that wait for these")
-    OUT.print(f"without profiling, one run takes {taken}")
+    OUT.print(f"without profiling, one run takes {cost}")
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,8 +85,8 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
     texts = {"json": profile.as_json(), "folded": profile.folded_stacks(), "html": render(profile)}
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text)
-    if counted:
-        write_whole(folder / "accelerator.json", as_json(counted))
+    if accelerator_counts:
+        write_whole(folder / "accelerator.json", as_json(accelerator_counts))
     OUT.results(json.loads(texts["json"]))
     OUT.print(f"profile: {folder / 'profile.html'}; profile.json, profile.folded beside it")
 
@@ -120,12 +120,12 @@ def _accelerator_counts(where: selection.BoardSelection, library: compiler.Libra
     """Return the counts of the accelerator's model in each step; empty if the library uses none."""
     if not library.accelerator:
         return ()
-    modelled = accelerator_of(boards.load(where.board)).model_steps
-    return modelled(library) if modelled else ()
+    model_steps = accelerator_of(boards.load(where.board)).model_steps
+    return model_steps(library) if model_steps else ()
 
 
-def _print_accelerator(profile: Profile, counted: Sequence[Mapping[str, int]]) -> None:
-    steps = [(step, counts) for step, counts in zip(profile.steps, counted, strict=False) if any(counts.values())]
+def _print_accelerator(profile: Profile, by_step: Sequence[Mapping[str, int]]) -> None:
+    steps = [(step, counts) for step, counts in zip(profile.steps, by_step, strict=False) if any(counts.values())]
     if steps:
         OUT.print("on the accelerator, by its model:")
         OUT.table(
@@ -189,10 +189,10 @@ def _compare_profiles(first: Path, second: Path) -> None:
         )
     rows = _rows(before, after)
     if not any(one and other for _, one, other in rows):
-        raise errors.ConfigError(f"{first} and {second} have no layer in common", "are they of one model?")
+        raise errors.ConfigError(f"{first} and {second} have no layer in common", "profile one model twice")
     OUT.print(f"{before.unit}; before: {printable(before.board)}; after: {printable(after.board)}")
     OUT.table(
-        *("makes", ">before", ">after", ">ratio", ">per MAC", ">then"),
+        *("makes", ">before", ">after", ">ratio", ">per MAC before", ">after"),
         rows=[
             *(
                 (
@@ -218,9 +218,9 @@ def _read(path: Path) -> Profile:
         return _PROFILE.validate_json(read_text(path, _HINT))
     except ValidationError as error:
         problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
+        key = ".".join(map(str, problem["loc"]))
         raise errors.ConfigError(
-            f"{path}: is not a profile: {f'{where}: ' if where else ''}{problem['msg']}", _HINT
+            f"{path}: is not a profile: {f'{key}: ' if key else ''}{problem['msg']}", _HINT
         ) from error
 
 

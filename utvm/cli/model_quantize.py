@@ -45,26 +45,26 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
         raise ConfigError(
             f"{request.model}: is not an ONNX model", "convert it to ONNX, or quantise it where it was trained"
         )
-    real = onnx.load_from_string(model.content)
-    tensors = _inputs(real)
+    float_model = onnx.load_from_string(model.content)
+    tensors = _inputs(float_model)
     arrays = _read(request, tensors)
-    labels_in_it = arrays.pop("labels", None) is not None
+    has_labels = arrays.pop("labels", None) is not None
     samples = _samples(tensors, arrays)
-    source = request.labels or (request.samples if labels_in_it else "")
+    source = request.labels or (request.samples if has_labels else "")
     labels = model_eval_figures.read_labels(source, len(samples)) if source else []
     with progress.show("ranges of tensors:") as step:
-        before = model_outputs(real, _CountedSamples(samples, step, "outputs before"))
+        before = model_outputs(float_model, _CountedSamples(samples, step, "outputs before"))
         step("a second evaluator")
         agreement = _compare_evaluators(model, samples[:1], before[:1])
         quantised = quantize(
-            *(real, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[request.to]),
+            *(float_model, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[request.to]),
             *(request.calibration, request.least_snr),
         )
         after = model_outputs(quantised, _CountedSamples(samples, step, "outputs after"))
-        layers = costs(real, quantised, _CountedSamples(samples, step, "errors of layers"))
+        layers = costs(float_model, quantised, _CountedSamples(samples, step, "errors of layers"))
     content = quantised.SerializeToString(deterministic=True)
     write_whole(path, content)
-    apart = distance(after, before)
+    error = distance(after, before)
     OUT.table(
         *("operator", "makes", ">signal to noise"),
         rows=[
@@ -73,14 +73,14 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
         ],
     )
     OUT.print(agreement)
-    model_eval_figures.print_distance("the model of real numbers", apart, len(samples))
+    model_eval_figures.print_distance("the float model", error, len(samples))
     figures: dict[str, Any] = {}
     if labels:
         accuracy = [confusion(outputs, labels).accuracy for outputs in (before, after)]
         figures = {"accuracy_before": accuracy[0], "accuracy_after": accuracy[1]}
         OUT.print(f"accuracy on {len(samples)} samples: {accuracy[0]:.1%} before, {accuracy[1]:.1%} after")
     OUT.print(f"wrote {path}, {len(content):,} bytes ({len(model.content):,} before)")
-    OUT.print(f"what stays in float, if anything: ./inv model.report {shlex.quote(str(path))}")
+    OUT.print(f"operators that stay in float, if any: ./inv model.report {shlex.quote(str(path))}")
     OUT.results(
         {
             "model": request.model,
@@ -88,7 +88,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
             "samples": len(samples),
             "calibration": request.calibration,
             **figures,
-            "snr_db": _finite(apart.snr_db),
+            "snr_db": _finite(error.snr_db),
             "layers": [
                 {"tensor": layer.tensor, "operator": layer.operator, "snr_db": _finite(layer.snr_db)}
                 for layer in layers
@@ -102,11 +102,11 @@ def _check(request: choices.QuantizeChoice) -> None:
         raise ConfigError(f"--to {request.to!r} is not a type of quantised models", f"one of {', '.join(_KINDS)}")
     if request.calibration not in CALIBRATIONS:
         raise ConfigError(
-            f"--calibration {request.calibration!r} is no calibration", f"one of {', '.join(CALIBRATIONS)}"
+            f"--calibration {request.calibration!r} is not a method", f"one of {', '.join(CALIBRATIONS)}"
         )
     if not 0 <= request.least_snr < math.inf or (request.least_snr and request.to != "int8"):
         raise ConfigError(
-            f"--least-snr {request.least_snr:g} is not possible", "give dB from 0, and with --to int8"
+            f"--least-snr {request.least_snr:g} is not possible", "give 0 dB or more, and only with --to int8"
         )
     if not request.samples:
         raise ConfigError("--samples is missing", "an .npz of typical inputs, as for model.eval")
@@ -117,13 +117,13 @@ def _compare_evaluators(model: Model, samples: Sequence[Sample], others: Sequenc
         run = reference(model)
     except UtvmError as error:
         return f"float model: run by ONNX Runtime only, because the compiler refuses it: {error.message}"
-    apart = distance([run(list(sample)) for sample in samples], others).snr_db
-    if not apart >= _SAME_DB:  # also if it is no number
+    snr_db = distance([run(list(sample)) for sample in samples], others).snr_db
+    if not snr_db >= _SAME_DB:  # also if it is not a number
         raise CompileError(
-            f"{model.name}: ONNX Runtime and the compiler compute this float model differently ({apart:.1f} dB)",
+            f"{model.name}: ONNX Runtime and the compiler compute this float model differently ({snr_db:.1f} dB)",
             "one of them is wrong: please report the model",
         )
-    return f"float model: ONNX Runtime and the compiler agree, signal to noise {apart:.1f} dB"
+    return f"float model: ONNX Runtime and the compiler agree, signal to noise {snr_db:.1f} dB"
 
 
 def _read(request: choices.QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
@@ -151,15 +151,15 @@ def _samples(tensors: Sequence[Tensor], arrays: dict[str, Any]) -> list[Sample]:
     if len(tensors) == 1 and "x" in arrays and tensors[0].name != "x":
         arrays = {"": arrays["x"]}
     types = {tensor.name: tensor.dtype for tensor in tensors} | {"": tensors[0].dtype if tensors else ""}
-    fitting = {
+    arrays_as_floats = {
         name: array.astype(types[name])
         if name in types and array.dtype.kind == "f" and np.dtype(types[name]).kind == "f"
         else array
         for name, array in arrays.items()
     }
-    samples = as_samples(fitting, tensors)
+    samples = as_samples(arrays_as_floats, tensors)
     if not samples:
-        raise ConfigError("the file holds no samples", "a hundred or so, of all kinds, are enough")
+        raise ConfigError("the file holds no samples", "about a hundred, of all kinds, are enough")
     return samples
 
 

@@ -30,7 +30,7 @@ def run_model(
     """Compile a model, run it once on a board, and print and write its outputs.
 
     Args:
-        standing_alone: stand-alone firmware with an input in flash, which reports on its console.
+        standing_alone: run stand-alone firmware, with its input in flash and its result on the console.
     """
     files.check_writable(output)
     reachable = find(where)
@@ -76,14 +76,14 @@ def run_model(
 
 def _listen(connection: drivers.Connection, image: firmware.Firmware) -> RunResult:
     say(connection.describe())
-    alone = StandaloneRunner(connection, image)
-    if alone.has_power_switch:
+    runner = StandaloneRunner(connection, image)
+    if runner.has_power_switch:
         OUT.print("flashed and power-cycled; reading its console")
-        result = alone.power_cycle()
+        result = runner.power_cycle()
     else:
         OUT.print("flashed and reset, as its power cannot be switched; reading its console")
-        result = alone.reset()
-    OUT.print(f"reset cause reported by the board: {alone.reset_cause}")
+        result = runner.reset()
+    OUT.print(f"reset cause reported by the board: {runner.reset_cause}")
     connection.reset(halt=False)  # leave it running
     return result
 

@@ -35,7 +35,7 @@ from utvm.tuning.measure import Candidate, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
 from utvm.tuning.worker import CandidateResult
 
-_SERVED = "models/digits/digits_int8.tflite"
+_SERVED_MODEL = "models/digits/digits_int8.tflite"
 """Any model will do: candidates are uploaded."""
 
 _TRACKER_READY = r"^the tracker listens on port (\d+)"
@@ -66,14 +66,14 @@ def tune_model(request: TuneChoice, where: BoardSelection) -> None:
                 f"{model.origin}: no layer has more than one kernel",
                 "there is nothing to tune",
             )
-        begun = time.monotonic()
-        ended = _search(tuner, request.trials)
-        seconds = time.monotonic() - begun
+        start = time.monotonic()
+        is_complete = _search(tuner, request.trials)
+        seconds = time.monotonic() - start
         _print_layers(tuner)
         page = log.with_name(f"{log.name}.html")
         write_whole(page, _render_page(tuner, model.name, board.full_name))
         OUT.print(f"log: {log}; it is used by --set tuned={log}; picture of the search: {page}")
-        figures = _whole(board, model, before, log, measurer) if ended else {}
+        figures = _compare(board, model, before, log, measurer) if is_complete else {}
     content = {
         "board": board.name,
         "log": str(log),
@@ -127,11 +127,11 @@ def _search(tuner: Tuner, trials: int) -> bool:
 
 
 def _print_layers(tuner: Tuner) -> None:
-    ways = {"default": "as before", "trace": "other loops"}
+    labels = {"default": "as before", "trace": "other loops"}
     OUT.table(
-        *("layer", "by", f">{tuner.unit}", ">before", ">times as fast"),
+        *("layer", "kernel", f">{tuner.unit}", ">before", ">times as fast"),
         rows=[
-            (layer.makes, ways.get(kind, "another kernel"), least, before, f"{before / max(least, 1):.2f}")
+            (layer.makes, labels.get(kind, "another kernel"), least, before, f"{before / max(least, 1):.2f}")
             for layer, before, least, kind in tuner.rows()
         ],
     )
@@ -140,7 +140,7 @@ def _print_layers(tuner: Tuner) -> None:
         OUT.print(f"{count} candidates were refused: {printable(error)}")
 
 
-def _whole(board: Board, model: Model, before: Library, log: Path, measurer: Measurer) -> dict[str, object]:
+def _compare(board: Board, model: Model, before: Library, log: Path, measurer: Measurer) -> dict[str, object]:
     after = compile_for(board, model, CompileOptions(tuned_target_for(board, str(log))))
     inputs = random_inputs(before, np.random.default_rng(_SEED))
     runs = [_run(measurer, Candidate(library, inputs)) for library in (before, after)]
@@ -168,17 +168,17 @@ def _run(measurer: Measurer, candidate: Candidate) -> CandidateResult:
     return measured
 
 
-def tune_together(there: FarmChoice, request: TuneChoice, where: CountingChoice) -> None:
+def tune_together(farm: FarmChoice, request: TuneChoice, where: CountingChoice) -> None:
     """Lease boards, serve each at its host to our tracker, tune on all of them, and return them."""
     if request.tracker or where.cycles:
         raise ConfigError("--count cannot be combined with --tracker or --cycles", "leave these out")
     board = boards.load(where.board)
     key = f"{board.name}-{secrets.token_hex(4)}"
-    plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
+    any_board = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
 
-    def serve_command(own: int, tracker: str, near: int) -> RemoteCommand:
-        words = [("board.serve",), (f"--model={_SERVED}",), *parts(plain), (f"--port={own}",)]
-        words += [(f"--tracker={tracker}",), (f"--announce={near}",), (f"--key={key}",)]
+    def serve_command(port: int, tracker: str, announced_port: int) -> RemoteCommand:
+        words = [("board.serve",), (f"--model={_SERVED_MODEL}",), *parts(any_board), (f"--port={port}",)]
+        words += [(f"--tracker={tracker}",), (f"--announce={announced_port}",), (f"--key={key}",)]
         return RemoteCommand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), board, where)
 
     # Slow imports, for boards of a farm only.
@@ -193,13 +193,13 @@ def tune_together(there: FarmChoice, request: TuneChoice, where: CountingChoice)
         assert tracker.health_match
         port = int(tracker.health_match[1])
         say = lambda line: OUT.print(printable(line)) if line else None  # noqa: E731
-        served = stack.enter_context(ServedBoards(there, serve_command, port, request.count, say))
+        served = stack.enter_context(ServedBoards(farm, serve_command, port, request.count, say))
         served.wait(lambda: count_boards_at(("127.0.0.1", port), key))
         tune_model(dataclasses.replace(request, tracker=f"127.0.0.1:{port}/{key}", count=1), where)
 
 
 _WIDTH, _HEIGHT = 900.0, 160.0
-_MOST = 2.0  # Top of the chart, as a multiple of the count without tuning.
+_TOP = 2.0  # Top of the chart, as a multiple of the count without tuning.
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class SearchPicture:
 
 
 def _render_page(tuner: Tuner, title: str, board: str) -> str:
-    counted = [
+    candidates = [
         entry
         for entry in tuner.entries
         if entry.unit == tuner.unit and entry.kind != "default" and entry.count is not None
@@ -231,7 +231,7 @@ def _render_page(tuner: Tuner, title: str, board: str) -> str:
     searches = [
         _draw_search(layer.makes, before, best, entries)
         for layer, before, best, _ in tuner.rows()
-        if (entries := [entry for entry in counted if entry.layer == layer.name])
+        if (entries := [entry for entry in candidates if entry.layer == layer.name])
     ]
     template = pages_of("utvm.cli").get_template("tune.html.j2")
     return template.render(
@@ -254,4 +254,4 @@ def _draw_search(makes: str, before: int, best: int, entries: Sequence[LogEntry]
 
 
 def _level(count: int, before: int) -> float:
-    return round(_HEIGHT * (1 - min(count / max(before, 1), _MOST) / _MOST), 1)
+    return round(_HEIGHT * (1 - min(count / max(before, 1), _TOP) / _TOP), 1)

@@ -76,6 +76,6 @@ def say(line: str) -> None:
     OUT.print(line)
 
 
-def tell(step: str) -> None:
-    """Print a step before a command's own work, so that logs contain it, too."""
+def print_step(step: str) -> None:
+    """Print a step of preparation before a command's own work; logs contain it, too."""
     OUT.print(Text(quoting.printable(step), style="dim"))

@@ -27,8 +27,8 @@ from utvm.cli.usage import completions, explain
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import COMMAND, INSTALLED
 
-# Invoke's options that we do not need: no letter, and not in help.
-_NOT_OURS = {
+# Invoke's options that utvm does not need: they have no letter and are not in help.
+_HIDDEN = {
     "command-timeout", "complete", "config", "dry", "echo", "hide", "prompt-for-sudo-password", "pty", "warn-only",
     "write-pyc",
 }  # fmt: skip
@@ -60,7 +60,7 @@ class Inv(Program):
     def core_args(self) -> list[Argument]:
         ours = [
             Argument(names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."),
-            Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
+            Argument(names=("log-file",), help="Log into this file: everything, unless --log-level limits it."),
             Argument(names=("board-path",), help="Folders with boards of your own, separated by colons."),
             Argument(
                 names=("json", "j"), optional=True, help="Write results as JSON to this file, or print them."
@@ -68,7 +68,7 @@ class Inv(Program):
         ]
         theirs = super().core_args()
         for argument in theirs:
-            if argument.names[0] in _NOT_OURS:
+            if argument.names[0] in _HIDDEN:
                 argument.names = argument.names[:1]
         return [*theirs, *ours]
 
@@ -100,9 +100,9 @@ class Inv(Program):
         if "--complete" in words:
             # Invoke expects the program without its folder.
             words = [_NAME if word == COMMAND else word for word in words]
-        for place, following in enumerate(words[1:]):
-            if words[place] in ("--json", "-j") and following in self._commands:
-                words = [*words[:place], f"--json={STDOUT}", *words[place + 1 :]]
+        for index, following in enumerate(words[1:]):
+            if words[index] in ("--json", "-j") and following in self._commands:
+                words = [*words[:index], f"--json={STDOUT}", *words[index + 1 :]]
         script = io.StringIO()
         is_completion = any(word.startswith("--print-completion-script") for word in words)
         try:
@@ -130,25 +130,25 @@ class Inv(Program):
         Invoke would take a common option for a missing FILE, and cannot tell what a word belongs to after an
         option with an optional value.
         """
-        first = next((place for place, word in enumerate(words) if word in self._commands), None)
+        first = next((index for index, word in enumerate(words) if word in self._commands), None)
         if first is None:
             return words
-        common, behind = self._split_common(words[first], words[first + 1 :])
-        self._check_options(words[first], behind)
+        common, after = self._split_common(words[first], words[first + 1 :])
+        self._check_options(words[first], after)
         before = [*words[:first], *common, words[first]]
         if self._command(words[first]).several:
-            behind = self._join_files(words[first], behind)
-        if self._command(words[first]).file_optional and not self._has_file(words[first], behind):
+            after = self._join_files(words[first], after)
+        if self._command(words[first]).file_optional and not self._has_file(words[first], after):
             before.append(f"--{next(iter(self._command(words[first]).positional))}=")
         for name in self._command(words[first]).positional:
             flag = f"--{name.replace('_', '-')}"
-            for place, word in enumerate(behind):
+            for index, word in enumerate(after):
                 if word == flag or word.startswith(f"{flag}="):
-                    end = place + (2 if word == flag else 1)
-                    before += behind[place:end]
-                    del behind[place:end]
+                    end = index + (2 if word == flag else 1)
+                    before += after[index:end]
+                    del after[index:end]
                     break
-        return before + behind
+        return before + after
 
     def _check_options(self, name: str, words: list[str]) -> None:
         """Refuse an unknown option, which Invoke would take for a missing FILE."""
@@ -177,19 +177,19 @@ class Inv(Program):
             elif not option.takes_value:
                 common.append(word)
             else:
-                # A model behind --json is the command's file, and not overwritten.
+                # A model after --json is the command's file and must not be overwritten.
                 if not equals and follows and not (option.optional and self._is_file(name, others, left)):
                     value = left.pop(0)
                 common.append(f"--{option.name}={value or STDOUT}")
         return common, others
 
-    def _is_file(self, name: str, before: list[str], behind: list[str]) -> bool:
-        """True if the first word behind an option is the command's file, because no other word names one."""
+    def _is_file(self, name: str, before: list[str], after: list[str]) -> bool:
+        """True if the first word after an option is the command's file, because no other word names one."""
         command = self._command(name)
         positional = {f"--{file.replace('_', '-')}" for file in command.positional}
-        if not positional or positional & {word.partition("=")[0] for word in before + behind}:
+        if not positional or positional & {word.partition("=")[0] for word in before + after}:
             return False
-        return not self._has_file(name, before if command.several else before + behind[1:])
+        return not self._has_file(name, before if command.several else before + after[1:])
 
     def _has_file(self, name: str, words: list[str]) -> bool:
         """True if a word after a command is neither an option nor an option's value."""
@@ -206,12 +206,12 @@ class Inv(Program):
         flags = self._flags(name)
         files: list[str] = []
         others: list[str] = []
-        waits = False
+        is_value = False
         for word in words:
-            (others if waits or word.startswith("-") else files).append(word)
-            option = flags[word] if not waits and word in flags else None
-            # After an option with an optional value, the first word is a file, and not overwritten.
-            waits = option is not None and option.takes_value and (not option.optional or bool(files))
+            (others if is_value or word.startswith("-") else files).append(word)
+            option = flags[word] if not is_value and word in flags else None
+            # After an option with an optional value, the first word is a file, which must not be overwritten.
+            is_value = option is not None and option.takes_value and (not option.optional or bool(files))
         return [*([",".join(files)] if files else []), *others]
 
     def parse_cleanup(self) -> None:
@@ -235,7 +235,7 @@ class Inv(Program):
             names = " and ".join(name.upper() for name in missing)
             example = self._command(context.name).example
             return Exit(f"error: {context.name} needs {names}\n  hint: {COMMAND} {example}", int(ExitCode.USAGE))
-        refusal = explain(error, context, self.core.unparsed, self._commands, _NOT_OURS)
+        refusal = explain(error, context, self.core.unparsed, self._commands, _HIDDEN)
         return Exit(f"error: {refusal}", int(ExitCode.USAGE))
 
     def _command(self, name: str) -> Command:
@@ -244,7 +244,7 @@ class Inv(Program):
     def print_help(self) -> None:
         print(f"Usage: {COMMAND} COMMAND [options]; {COMMAND} COMMAND --help shows its options\n")
         print("Options of every command:\n")
-        self.print_columns([row for row in self.initial_context.help_tuples() if _long(row[0]) not in _NOT_OURS])
+        self.print_columns([row for row in self.initial_context.help_tuples() if _long(row[0]) not in _HIDDEN])
         self.list_tasks()
 
     def print_task_help(self, name: str) -> None:

@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.text import Text
 
 from utvm.base.text.terminal import Terminal
-from utvm.cli.output import tell
+from utvm.cli.output import print_step
 
-_LOOK = 1.0  # Seconds between updates.
-_SHORT = 3.0  # Seconds; shorter steps are not shown.
-_NOW_AND_THEN = 15.0  # Seconds between lines without a terminal.
+_UPDATE_SECONDS = 1.0
+_SHORT_SECONDS = 3.0  # Shorter steps are not shown.
+_LINE_SECONDS = 15.0  # Between two lines, without a terminal.
 _COUNT = re.compile(r"(\d+) of (\d+)")
 
 
@@ -29,13 +29,13 @@ class ProgressLine:
         self._step, self._begin, self._printed = step, clock(), -1.0
 
     def begin(self, step: str) -> None:
-        """Begin a step, or count on in the current one; an empty step releases the terminal."""
+        """Begin a step, or update the count of the current one; an empty step releases the terminal."""
         if _COUNT.sub("", step) != _COUNT.sub("", self._step):
             self._begin, self._printed = self._clock(), -1.0
         self._step = step
 
     def text(self) -> str:
-        """Return the step, its time, and the time left if it counts."""
+        """Return the step, its time and, if it has a count, the time left."""
         spent = self._clock() - self._begin
         count = _COUNT.search(self._step)
         left = ""
@@ -46,7 +46,7 @@ class ProgressLine:
     def show(self) -> None:
         """Update the terminal; call about once a second."""
         spent = self._clock() - self._begin
-        if not self._step or spent < _SHORT:
+        if not self._step or spent < _SHORT_SECONDS:
             self.close()
         elif self._terminal.is_terminal:
             if self._live is None:
@@ -54,7 +54,7 @@ class ProgressLine:
                 self._live = Live(console=self._terminal, auto_refresh=False, transient=True)
                 self._live.start()
             self._live.update(Text(self.text(), style="dim"), refresh=True)
-        elif self._printed < 0 or spent - self._printed > max(_NOW_AND_THEN, self._printed / 4):
+        elif self._printed < 0 or spent - self._printed > max(_LINE_SECONDS, self._printed / 4):
             # Less often the longer it takes, to keep logs short.
             self._printed = spent
             self._terminal.print(self.text(), soft_wrap=True)
@@ -68,10 +68,10 @@ class ProgressLine:
 @contextlib.contextmanager
 def show(step: str) -> Iterator[Callable[[str], None]]:
     """Show progress in a thread, as a context manager; yields a function that begins a further step."""
-    over, progress = threading.Event(), ProgressLine(step)
+    stop, progress = threading.Event(), ProgressLine(step)
 
     def watch() -> None:
-        while not over.wait(_LOOK):
+        while not stop.wait(_UPDATE_SECONDS):
             progress.show()
 
     thread = threading.Thread(target=watch, name="progress", daemon=True)
@@ -81,7 +81,7 @@ def show(step: str) -> Iterator[Callable[[str], None]]:
     try:
         yield progress.begin
     finally:
-        over.set()
+        stop.set()
         if thread.ident is not None:
             thread.join()
         progress.close()
@@ -94,7 +94,7 @@ def print_steps(first: str = "") -> Iterator[Callable[[str], None]]:
 
         def say(step: str) -> None:
             if step:
-                tell(step)
+                print_step(step)
             begin(step)
 
         yield say

@@ -66,7 +66,7 @@ def create(
         options=_options(option),
     )
     note_input(library, input)
-    OUT.print(f"{project_created.directory}: made for {platform} and {chip.full_name}; its README.md says more")
+    OUT.print(f"{project_created.directory}: created for {platform} and {chip.full_name}; see its README.md")
     OUT.print(f"next: ./inv project.run {shlex.quote(str(output))}")
     OUT.results({"directory": str(project_created.directory), **project_created.facts.model_dump(mode="json")})
 
@@ -104,7 +104,7 @@ def _list_platforms() -> None:
 
     known = {name: project.load_platform(name)[1] for name in project.platforms()}
     OUT.table(
-        *("platform", "what it is", "--option", "a build needs"),
+        *("platform", "description", "--option", "a build needs"),
         rows=[(name, data.says, ", ".join(data.options), ", ".join(data.needs)) for name, data in known.items()],
     )
     OUT.results({"platforms": {name: data.model_dump(mode="json") for name, data in known.items()}})

@@ -30,9 +30,9 @@ def init(_: Context, directory: str) -> None:
     help={
         "config": "list of boards (default: utvm.yaml of the project, else nightly.yaml of utvm)",
         "only": "run only these boards of the list, comma-separated",
-        "jobs": "boards at once (default: one for each CPU core and GiB of free memory)",
+        "jobs": "number of boards at once (default: one for each CPU core and GiB of free memory)",
         "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
-        "notify": "file for a message on news; FORMAT:FILE,... for mail, webhook, slack or matrix",
+        "notify": "file for a message on changed verdicts; FORMAT:FILE,... for mail, webhook, slack or matrix",
         "advisories": "report which advisories in this folder apply to locked packages (see env.audit)",
     },
 )

@@ -26,7 +26,7 @@ from utvm.toolchain.compiler import DIRECTORY, Toolchain
 
 @dataclass(frozen=True)
 class _Finding:
-    """One line: ``found`` is empty if missing; ``needed`` by virtual boards."""
+    """A dependency: its version or state if ``found``; ``needed`` if virtual boards need it."""
 
     what: str
     found: str
@@ -80,15 +80,15 @@ def _packages() -> Iterator[_Finding]:
         except errors.ProvisionError as error:
             version = _check_missing(error)
         version_installed = version.removeprefix("installed ") if version.startswith("installed ") else ""
-        # A Python from elsewhere has its own venv.
+        # A Python that is not Debian's has its own venv.
         version_installed = version_installed or ("in use" if name == "python3-venv" else "")
         yield _Finding(name, version_installed, f"sudo apt-get install {name}  ({purpose.strip()})")
 
 
 def _check_missing(error: errors.UtvmError) -> str:
-    """Return empty for "missing"; raise if the computer was short of a resource instead."""
-    if scarce := explain_scarcity(error):
-        raise scarce
+    """Return an empty version; raise if the check failed because the computer is short of a resource."""
+    if shortage := explain_scarcity(error):
+        raise shortage
     return ""
 
 
@@ -105,9 +105,9 @@ def _tools() -> Iterator[_Finding]:
 
 def _simulators() -> Iterator[_Finding]:
     for board in boards.chips():
-        if known := board.virtual.simulator:
-            program = shutil.which(known.program) or ""
-            advice = f"build riscv-isa-sim; until then {board.name} is a model of ours"
+        if simulator := board.virtual.simulator:
+            program = shutil.which(simulator.program) or ""
+            advice = f"build riscv-isa-sim; until then, {board.name} runs on utvm's own model"
             yield _Finding(f"Spike, for {board.name}", program, advice, needed=False)
 
 
@@ -116,10 +116,10 @@ def _python() -> Iterator[_Finding]:
     locked = {wheel.name: wheel.version for wheel in load_wheels(LOCK, load_recipe().python)}
     for name in ("apache-tvm", "apache-tvm-ffi", "unicorn"):
         version = importlib.metadata.version(name)
-        right = version if version == locked[name] else ""
+        version_as_locked = version if version == locked[name] else ""
         yield _Finding(
             f"{name} as locked ({locked[name]})",
-            right,
+            version_as_locked,
             "pipx reinstall utvm" if paths.INSTALLED else "rm -r .venv, then start ./inv again",
         )
 

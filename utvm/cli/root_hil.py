@@ -45,12 +45,12 @@ def run_suites(
     if suites.reruns not in range(6):
         raise ConfigError(f"--reruns is {suites.reruns}", "give 0 to 5")
     # Reject a wrong command line before a run begins and a report is written.
-    where, suites, place = _of_the_project(where, suites, place)
+    where, suites, place = _with_project_defaults(where, suites, place)
     board = boards.load(where.board)
     select_suites(suites.names)
     check_folder(plugin.report_root(reports))
     with contextlib.ExitStack() as stack:
-        other = other or _other_place(place, stack)
+        other = other or _find_location(place, stack)
         if other is None:
             FarmChoice(tags=place.tags).require_farm()
         usb = _check_usb(board, where, place.usb, other) if place.usb else None
@@ -65,7 +65,7 @@ def run_suites(
         root = plugin.report_root(reports)
         before = set(root.glob("*/report.json"))
         command = RemoteCommand((), board, where, probe, usb)
-        command = _complete(command, other, dataclasses.replace(suites, reruns=0), reports)
+        command = _complete_command(command, other, dataclasses.replace(suites, reruns=0), reports)
         code = _repeat(functools.partial(other.run, command), suites.reruns)
         if why := limits.remember_new(root, before):
             output.OUT.print(f"warning: {why}")
@@ -84,7 +84,7 @@ def _repeat(run: Callable[[], int], reruns: int) -> int:
     return code
 
 
-def _of_the_project(
+def _with_project_defaults(
     where: BoardSelection, suites: SuiteChoice, place: PlaceChoice
 ) -> tuple[BoardSelection, SuiteChoice, PlaceChoice]:
     """Return the selection; without a board, the first of the project's list."""
@@ -126,7 +126,7 @@ def _check_usb(board: Board, where: BoardSelection, usb: str, place: RemoteLocat
     return known
 
 
-def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLocation | None:
+def _find_location(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLocation | None:
     """Return the remote location, or None for this one. The stack ends its progress."""
     here, place = current_kind(), choice.in_
     if place in ("", here):
@@ -142,7 +142,7 @@ def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str]
     """Return the remote location of a kind. To add one: a class with ``run``, a row here, a ``LocationKind``.
 
     Args:
-        say: receives each step before a command runs there, and an empty text when it begins.
+        say: receives each step before a command runs there, and an empty string when it begins.
     """
     # Import only the module of this kind: imports are slow, and warn if Docker or Vagrant is missing.
     places: dict[LocationKind, tuple[str, tuple[PlaceChoice, ...]]] = {
@@ -155,7 +155,7 @@ def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str]
     return location
 
 
-def _complete(
+def _complete_command(
     command: RemoteCommand, other: RemoteLocation, suites: SuiteChoice, reports: ReportChoice
 ) -> RemoteCommand:
     where = command.selection
@@ -184,12 +184,12 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
 
     Args:
         only: names of boards, separated by commas; empty for all.
-        jobs: number of boards in parallel; 0 for as many as the machine carries.
+        jobs: number of boards in parallel; 0 for as many as the machine can run.
         notify: file for a message on tests that broke or recovered; empty for none.
         advisories: folder of advisories for locked packages; empty for none.
     """
     if jobs < 0:
-        raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
+        raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine can run")
     check_writable(*(path for _, path in nightly.parse_targets(notify)))
     jobs_listed = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else plugin.report_root(ReportChoice()) / "nightly"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``test``: runs utvm's own tests."""
+"""``test``: run utvm's own tests."""
 
 import os
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines that Invoke's parser refuses, in our words; and the values that a shell completes."""
+"""Error messages for command lines that Invoke's parser refuses, and values for shell completion."""
 
 import ast
 import contextlib
@@ -24,7 +24,7 @@ def explain(
     """Return the error for a refused command line.
 
     Args:
-        error: Invoke's.
+        error: Invoke's exception.
         context: the command that was being read, or the options of every command.
         words: the command line.
         commands: names of all commands.
@@ -52,7 +52,7 @@ def explain(
     elif switch := _switch_with_value(word, words, context):
         message, hint = f"{switch} takes no value", help_
     elif word:
-        message, hint = f"{command} takes no {word!r}", did_you_mean(word, commands, help_)
+        message, hint = f"{command} does not take {word!r}", did_you_mean(word, commands, help_)
         for flag in ("--board", "--suite"):
             if flag in flags and word.partition(":")[0] in {*_values(flag, "")}:
                 hint = f"did you mean {flag} {word}?"
@@ -64,18 +64,18 @@ def explain(
 
 
 def completions(words: Sequence[str]) -> list[str]:
-    """Return values for the option at the end of an unfinished command line; none leaves files to the shell."""
+    """Return values for the last option of an unfinished command line; without any, the shell completes files."""
     if not words:
         return []
     # Bash splits words at colons, too.
     joined = re.sub(" ?: ?", ":", " ".join(words)).split(" ")
-    flag, begun = (joined[-1], "") if joined[-1].startswith("-") else ("".join(joined[-2:-1]), joined[-1])
-    return list(_values({"-b": "--board"}.get(flag, flag), begun))
+    flag, prefix = (joined[-1], "") if joined[-1].startswith("-") else ("".join(joined[-2:-1]), joined[-1])
+    return list(_values({"-b": "--board"}.get(flag, flag), prefix))
 
 
-def _values(flag: str, begun: str) -> Iterator[str]:
+def _values(flag: str, prefix: str) -> Iterator[str]:
     if flag in ("--board", "--boards"):
-        name, colon, _ = begun.rpartition(",")[2].partition(":")
+        name, colon, _ = prefix.rpartition(",")[2].partition(":")
         if not colon:
             yield from boards.names()
         with contextlib.suppress(ConfigError):
@@ -93,10 +93,10 @@ def _values(flag: str, begun: str) -> Iterator[str]:
 
 
 def _switch_with_value(value: str, words: Sequence[str], context: ParserContext | None) -> str:
-    """Return the option that is given a value and takes none."""
-    given = (flag for flag, _, text in (word.partition("=") for word in words) if value and text == value)
+    """Return the option that was given a value although it takes none."""
+    flags = (flag for flag, _, text in (word.partition("=") for word in words) if value and text == value)
     known = context.flags if context else {}
-    return next((flag for flag in given if flag in known and not known[flag].takes_value), "")
+    return next((flag for flag in flags if flag in known and not known[flag].takes_value), "")
 
 
 def _find_repeated(value: str, words: Sequence[str], flags: Mapping[str, object]) -> str:
