@@ -243,9 +243,9 @@ def test_a_night_says_now_and_then_how_far_it_is() -> None:
     assert said.getvalue() == ""
     display.show_progress(61.0, ["host"])
     display.show_progress(119.0, ["host"])
-    assert said.getvalue() == "0 of 0 boards after 1:01; at work: host\n"
+    assert said.getvalue() == "0 of 0 boards after 1:01; running: host\n"
     night = a_night((run_that_passed(), None), (run_that_passed(), None))
     display.begin("night", load(ROOT / "nightly.yaml")[:2], 1)
     display.finish(night.boards[0])
     display.show_progress(200.0, ["microbit"])
-    assert said.getvalue().splitlines()[-1] == "1 of 2 boards after 3:20, about 3:20 left; at work: microbit"
+    assert said.getvalue().splitlines()[-1] == "1 of 2 boards after 3:20, about 3:20 left; running: microbit"

@@ -144,7 +144,7 @@ def test_missing_program_behaviour_is_a_failure_with_its_place(counter: Path) ->
     stands, said, locked, named = (test["message"] for test in report["tests"])
     assert "did not reach vectors within 0.2 s; it is in" in stands
     assert "main.c:" in stands
-    assert "did not come to handle_event: the core locked up" in locked
+    assert "did not reach handle_event: the core locked up" in locked
     assert "the console did not print b'counter 2' within 0.1 s" in said
     assert said.endswith("last console output:\ncounter 1.4 ready")
     assert "app-stm32f746.elf has no symbol 'evnts'" in named

@@ -133,7 +133,7 @@ def test_counts_of_a_virtual_board_are_never_cycles() -> None:
         ("{", "is not a report"),
         ("[]", "is not a report"),
         ("{}", "is not a report"),
-        ('{"schema_version": 6}', "is a report of version 6, and this utvm knows 1, 2, 3, 4, 5"),
+        ('{"schema_version": 6}', "is a report of version 6, and this utvm reads versions 1, 2, 3, 4, 5"),
         ('{"schema_version": 3, "run_id": 7}', r"\$.*required"),
     ],
 )

@@ -299,7 +299,7 @@ def test_the_page_says_which_environment_a_frozen_place_is(summary: RunReport) -
     page = Page(
         html.render_page(dataclasses.replace(summary, environment=Environment("ab" * 32, "0c" * 32, place)))
     )
-    assert f"docker, frozen: what the lock says and nothing else, {'cd' * 32}" in re.sub(r"\s+", " ", page.text)
+    assert f"docker, frozen: exactly the packages of the lock, {'cd' * 32}" in re.sub(r"\s+", " ", page.text)
 
 
 def test_the_page_needs_nothing_from_outside(summary: RunReport) -> None:

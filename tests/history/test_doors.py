@@ -196,7 +196,7 @@ def test_a_test_in_quarantine_fails_no_run_until_its_day_has_passed(project: Pat
     assert [test["outcome"] for test in tests] == ["skipped", "failed", "passed"]
     first = "in quarantine until 9999-12-31, of ada: timing; it failed: assert 1 == 2"
     assert tests[0]["message"].startswith(first)
-    assert tests[1]["message"].endswith("its quarantine, of ada, ended on 2020-01-01")
+    assert tests[1]["message"].endswith("its quarantine, by ada, ended on 2020-01-01")
     (project / "utvm.yaml").write_text("boards: [{board: host}]\nquarantine: [{test: 'small::test_a'}]\n")
     wrong = inv("hil")
     assert (wrong.returncode, "quarantine.0.owner: Field required" in wrong.stderr) == (2, True)

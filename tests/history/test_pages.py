@@ -123,7 +123,7 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
         path.read_text() for path in pages.glob("board-*") if "<h1>VIRTUAL mps2-an500" in path.read_text()
     )
     assert board.count("<path class=") == 10
-    failure = board.partition("<h2>Its last failure</h2>")[2].partition("</section>")[0]
+    failure = board.partition("<h2>Last failure</h2>")[2].partition("</section>")[0]
     assert "it::test_b[parameter-1], 2026-11-25 01:00:00 UTC" in failure and "it said 3</pre>" in failure
     assert board.count("desk-1: desk/somebody") == 1 and "no farm&#39;s" in board
     assert 'aria-label="instructions of other (host-driven): 2 steps"' in board
@@ -134,7 +134,7 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
     # Even odds; 1/25 for any rate of failure; 24 * (0.01 * 0.99 ** 23 + 0.99 * 0.01 ** 23) / 2 for a steady test.
     assert sentence and sentence.groups() == ("29.58", "23") and flaky.count(">20261109T010000.000Z-") == 3
     test = next(path.read_text() for path in pages.glob("test-*") if "test_b" in path.read_text())
-    assert test.count("last good: 2026-11-24 01:00:00 UTC") == 3
+    assert test.count("last passed: 2026-11-24 01:00:00 UTC") == 3
     assert "it said 3" in test
     assert max(path.stat().st_size for path in pages.iterdir()) < 300_000
 

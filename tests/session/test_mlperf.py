@@ -334,7 +334,7 @@ def test_figures_are_those_of_others() -> None:
         (["--task", "ic01", "--mode", "accuracy"], "--data FOLDER"),
         (["--task", "ic01", "--data", "nowhere"], "y_labels.csv"),
         (["--task", "ic01", "--data", "data"], "line 1 is not a row"),
-        (["--task", "ic01", "--data", "short"], "has 3 bytes, and the model's input 64"),
+        (["--task", "ic01", "--data", "short"], "has 3 bytes, but the model's input has 64"),
         (["--task", "ic01", "--iterations", "0"], "--iterations 1 or more"),
     ],
 )

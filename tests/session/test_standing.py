@@ -351,7 +351,7 @@ _IN_TRAP, _AFTER_MRET, _INTERRUPTS_ON = 0x1800, 0x80, 0x1808
     ],
 )
 def test_trap_of_riscv_is_told_from_a_running_program(values: dict[str, int], name: str | None) -> None:
-    standing = ARCHITECTURES["riscv"].standing(_Registers(**values))
+    standing = ARCHITECTURES["riscv"].current_fault(_Registers(**values))
     assert (standing and standing[0].name) == name
 
 
@@ -360,5 +360,5 @@ def test_trap_of_riscv_is_told_from_a_running_program(values: dict[str, int], na
 )
 def test_modes_of_cortex_a(mode: int, name: str | None) -> None:
     """ARM DDI 0406C, table B1-1."""
-    standing = ARCHITECTURES["cortex_a"].standing(_Registers(cpsr=0x60000000 | mode))
+    standing = ARCHITECTURES["cortex_a"].current_fault(_Registers(cpsr=0x60000000 | mode))
     assert (standing and standing[0].name) == name

@@ -142,8 +142,8 @@ def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> 
         OUT.print(f"accepted, but does not apply any more: {idle.package}, {idle.advisory}")
     for line in known.looked_at:
         OUT.print(line)
-    others = f", {len(known.accepted)} accepted" if known.accepted else ""
-    OUT.print(f"advisories that apply: {len(known.findings)}{others}" if known.findings else f"no known advisory applies{others}")
+    summary = f"advisories that apply: {len(known.findings)}" if known.findings else "no known advisory applies"
+    OUT.print(f"{summary}, {len(known.accepted)} accepted" if known.accepted else summary)
     return errors.ExitCode.FAILED if known.findings else errors.ExitCode.PASSED
 
 

@@ -129,7 +129,7 @@ def test(
             return run_suites(where, SuiteChoice(suite), reports, PlaceChoice("vm", usb=usb), location)
         finally:
             machine.destroy()
-            OUT.print("the machine is gone")
+            OUT.print("the machine is removed")
 
 
 @task(
@@ -156,7 +156,7 @@ def up(_: Context, box: str = "", fresh: bool = False) -> None:
     in_checkout=True,
     positional=["command"],
     file_optional=True,
-    help={"command": "program and arguments, as one word (default: an interactive shell)"},
+    help={"command": "program and arguments, as one argument (default: an interactive shell)"},
 )
 def run(_: Context, command: str) -> int:
     """Run a command, or a shell, in the virtual machine; returns the command's exit code."""
@@ -238,7 +238,7 @@ def status(_: Context) -> None:
         }
     )
     facts = current.facts or {}
-    state = "none; ./inv vm.up makes one"
+    state = "none; ./inv vm.up creates one"
     if current.problem:
         state = f"{'not known' if facts else 'none'}: {current.problem}; ./inv vm.up starts it"
     if current.domain:

@@ -65,7 +65,7 @@ class Display:
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
-                # Of a narrow terminal, the name gives up its room first.
+                # On a narrow terminal, the name is cut first.
                 TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
                 console=self._console,
                 expand=True,
@@ -89,12 +89,12 @@ class Display:
                 return
         width = len(str(self._total))
         style = _STYLES[case.outcome]
-        after = f"{case.duration_s:.2f} s"
+        note = f"{case.duration_s:.2f} s"
         if case.outcome is Outcome.SKIPPED:
-            after = escape(case.message.partition("\n")[0])
+            note = escape(case.message.partition("\n")[0])
         self._console.print(
             f"\\[{self._done:{width}}/{self._total}] [{style}]{case.outcome.value}[/] "
-            f"{escape(case.node)}  [dim]{after}[/]",
+            f"{escape(case.node)}  [dim]{note}[/]",
             soft_wrap=True,
         )
         if case.outcome.has_trouble:
@@ -146,11 +146,11 @@ def standard_output() -> TextIO:
         descriptor = os.dup(sys.stdout.fileno())
     except (io.UnsupportedOperation, OSError):
         return sys.stdout
-    raw = io.BufferedWriter(_Lasting(descriptor, "w"))
+    raw = io.BufferedWriter(_IgnoresWriteErrors(descriptor, "w"))
     return io.TextIOWrapper(raw, encoding=sys.stdout.encoding, errors="replace", line_buffering=True)
 
 
-class _Lasting(io.FileIO):
+class _IgnoresWriteErrors(io.FileIO):
     """A file that ignores write errors: the run goes on when its terminal is closed."""
 
     def write(self, data: Any, /) -> int:

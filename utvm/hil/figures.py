@@ -20,7 +20,7 @@ Schema = Mapping[str, object]
 
 
 @dataclass(frozen=True)
-class Measured:
+class ModelRuns:
     """Inputs of the figures of a model: the image, its runs, one per sample, and the labels."""
 
     firmware: Firmware
@@ -36,14 +36,14 @@ class Figure:
         title: column heading, and the unit after a value in a line of text.
         find: computes the value; None if the model has none.
         only: the kind of board that has this figure; empty if all have it.
-        optional: left out where there is none.
+        optional: whether reports omit it without a value.
     """
 
     name: str
     title: str
     means: str
     schema: Schema
-    find: Callable[[Measured], Any]
+    find: Callable[[ModelRuns], Any]
     render: Callable[[Any], str]
     only: Literal["", "virtual", "physical", "process"] = ""
     optional: bool = False
@@ -55,21 +55,21 @@ class Figure:
 _thousands, _bytes = "{:,}".format, "{:,} B".format
 
 
-def _accuracy(measured: Measured) -> float | None:
-    if measured.labels is None:
+def _accuracy(source: ModelRuns) -> float | None:
+    if source.labels is None:
         return None
-    return float(np.mean(np.array(measured.labels) == np.array(_predictions(measured.runs))))
+    return float(np.mean(np.array(source.labels) == np.array(_predictions(source.runs))))
 
 
-def _median_count(measured: Measured, *units: str) -> int | None:
-    if units and measured.runs[0].unit not in units:
+def _median_count(source: ModelRuns, *units: str) -> int | None:
+    if units and source.runs[0].unit not in units:
         return None
     # An observed count, not an average of two; 0 means not counted.
-    return sorted(run.count for run in measured.runs)[len(measured.runs) // 2] or None
+    return sorted(run.count for run in source.runs)[len(source.runs) // 2] or None
 
 
-def _milliseconds(measured: Measured) -> float | None:
-    return measured.firmware.board.milliseconds(_median_count(measured), measured.runs[0].unit)
+def _milliseconds(source: ModelRuns) -> float | None:
+    return source.firmware.board.milliseconds(_median_count(source), source.runs[0].unit)
 
 
 _NATURAL: Schema = {"type": "integer", "minimum": 0}
@@ -81,7 +81,7 @@ FIGURES: tuple[Figure, ...] = (
         "samples",
         "Inputs that were run.",
         {"type": "integer", "minimum": 1},
-        lambda measured: len(measured.runs),
+        lambda source: len(source.runs),
         _thousands,
     ),
     Figure(
@@ -95,10 +95,10 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "instructions",
         "instructions per sample",
-        "Virtual boards only: counted exactly, the median over the samples; neither cycles nor time. null where "
-        "nobody counts.",
+        "Virtual boards only: counted exactly, the median over the samples; neither cycles nor time. null without "
+        "a counter.",
         _COUNT,
-        lambda measured: _median_count(measured, "instructions"),
+        lambda source: _median_count(source, "instructions"),
         _thousands,
         only="virtual",
     ),
@@ -107,7 +107,7 @@ FIGURES: tuple[Figure, ...] = (
         "modelled cycles per sample",
         "Virtual boards with cycles=model only: the median over the samples.",
         {"type": "integer", "minimum": 1},
-        lambda measured: _median_count(measured, "modelled cycles"),
+        lambda source: _median_count(source, "modelled cycles"),
         _thousands,
         only="virtual",
         optional=True,
@@ -115,7 +115,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "cycles",
         "cycles per sample",
-        "Physical boards only: of the chip's core clock, the median over the samples; null where nobody counts.",
+        "Physical boards only: of the chip's core clock, the median over the samples; null without a counter.",
         _COUNT,
         _median_count,
         _thousands,
@@ -133,7 +133,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "ms",
         "ms per sample",
-        "Time of those cycles at the clock: of a chip; of a virtual board modelled, with an error (docs/time.md).",
+        "Time of the cycles at the core clock; modelled, with an error, on a virtual board (docs/time.md).",
         {"type": "number", "exclusiveMinimum": 0},
         _milliseconds,
         "{:.3g}".format,
@@ -144,7 +144,7 @@ FIGURES: tuple[Figure, ...] = (
         "error of modelled ms (docs/time.md)",
         "Largest error of the modelled time of published programs, in percent; left out if none was tried.",
         {"type": "integer", "minimum": 1},
-        lambda measured: measured.firmware.board.error_of(measured.runs[0].unit),
+        lambda source: source.firmware.board.error_of(source.runs[0].unit),
         "±{} %".format,
         only="virtual",
         optional=True,
@@ -152,17 +152,17 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "flash_bytes",
         "flash",
-        "The whole image's: runtime, model, constants.",
+        "Flash of the whole image: runtime, model, constants.",
         _NATURAL,
-        lambda measured: measured.firmware.flash_bytes,
+        lambda source: source.firmware.flash_bytes,
         _bytes,
     ),
     Figure(
         "ram_bytes",
         "RAM",
-        "The whole image's, buffers and stacks included; of a process, 16 MiB for tensors of clients, too.",
+        "RAM of the whole image, with buffers and stacks; a process also has 16 MiB for tensors of clients.",
         _NATURAL,
-        lambda measured: measured.firmware.ram_bytes,
+        lambda source: source.firmware.ram_bytes,
         _bytes,
     ),
 )
@@ -199,10 +199,10 @@ def summarise(
     for run in runs:
         for output in run.outputs:
             outputs.update(np.ascontiguousarray(output).tobytes())
-    measured = Measured(firmware, runs, labels)
+    source = ModelRuns(firmware, runs, labels)
     # The unit of a run is the name of a figure that only one kind of board has.
     kind = next(figure.only for figure in FIGURES if figure.name == runs[0].unit.replace(" ", "_"))
-    values = [(figure, figure.find(measured)) for figure in FIGURES if figure.only in ("", kind)]
+    values = [(figure, figure.find(source)) for figure in FIGURES if figure.only in ("", kind)]
     confusion: tuple[tuple[int, ...], ...] = ()
     if labels is not None:
         table = np.zeros((runs[0].outputs[0].size,) * 2, dtype=int)

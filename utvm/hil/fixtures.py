@@ -52,7 +52,7 @@ def _configure(config: pytest.Config) -> None:
         raise errors.ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
     board = boards.load(choice.board)
     config.stash[plugin.BOARD] = board
-    config.addinivalue_line("markers", "needs(capability): what a board must have for the test, or it is skipped")
+    config.addinivalue_line("markers", "needs(capability): skip the test on a board without this capability")
     if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
         return
     raise_on_signals()
@@ -162,7 +162,7 @@ def flash(request: pytest.FixtureRequest) -> Callable[[Firmware], application.Ap
 def session(request: pytest.FixtureRequest) -> Callable[[Firmware], Session]:
     """Flashes an image and returns a session on it, waiting for a request.
 
-    A board that already waits with that image is not reset. A test that needs it fresh asks for ``board`` too.
+    A board that already waits with that image is not reset. Use ``board`` too in a test that needs a reset.
     """
     return request.config.stash[_RUN].holder.session
 

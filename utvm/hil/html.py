@@ -31,7 +31,7 @@ class LogTail:
 
 def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
     """Return the tails of the logs in a folder, smallest first: the largest contains the others."""
-    tails = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
+    tails = sorted(_read_tails(logs, seen_from), key=lambda tail: (tail.size, tail.name))
     return tuple(tails[-_FILES:])
 
 
@@ -44,7 +44,7 @@ def link_to_test(node: str, tails: Sequence[LogTail]) -> str:
 
     Browsers scroll to the text after ``:~:text=``; older ones show the top of the log.
     """
-    href = next((end.href for end in tails if end.name == FILE), "")
+    href = next((tail.href for tail in tails if tail.name == FILE), "")
     # Hyphens and commas are syntax in text fragments.
     return f"{href}#:~:text={quote(TEST_MARKER.format(node), safe='').replace('-', '%2D')}" if href else ""
 
@@ -66,7 +66,7 @@ def _read_tails(logs: Path, seen_from: Path) -> Iterator[LogTail]:
 
 _BAR_WIDTH = 720.0
 # Keeps a section of a few bytes visible in a megabyte of flash.
-_NARROWEST = 2.0
+_MIN_WIDTH = 2.0
 
 
 @dataclass(frozen=True)
@@ -103,28 +103,28 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
     A section with a separate load address appears in both places. Alias regions are omitted, since they would show
     the same bytes twice. A process has no regions.
     """
-    places: list[tuple[str, int, int]] = []
+    sections: list[tuple[str, int, int]] = []
     for section in firmware.sections:
-        places.append((section.name, section.address, section.size))
+        sections.append((section.name, section.address, section.size))
         if section.load_address is not None and section.load_address != section.address:
-            places.append((f"{section.name} (initial values)", section.load_address, section.size))
+            sections.append((f"{section.name} (initial values)", section.load_address, section.size))
     colours = {name: number for number, name in enumerate(firmware.section_names)}
     bars = []
     for region in sorted(firmware.board.memory, key=lambda region: region.address):
         if region.alias_of:
             continue
         scale = _BAR_WIDTH / region.size
-        inside = [place for place in places if region.address <= place[1] < region.end]
+        in_region = [place for place in sections if region.address <= place[1] < region.end]
         marks = tuple(
             Mark(
                 name,
                 address,
                 size,
-                x=min((address - region.address) * scale, _BAR_WIDTH - _NARROWEST),
-                width=max(size * scale, _NARROWEST),
+                x=min((address - region.address) * scale, _BAR_WIDTH - _MIN_WIDTH),
+                width=max(size * scale, _MIN_WIDTH),
                 colour=colours[name.split(" ")[0]],
             )
-            for name, address, size in sorted(inside, key=lambda place: place[1])
+            for name, address, size in sorted(in_region, key=lambda place: place[1])
         )
         used = sum(mark.size for mark in marks)
         bars.append(Bar(region.name, region.kind, region.address, region.size, used, marks))
@@ -157,7 +157,7 @@ def render_page(report: results.RunReport, logs: Path | None = None, seen_from: 
     # Models in the same image share one memory map.
     images = {model.firmware.digest: model for model in report.models}
     tails = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
-    linked = cases if len(cases) <= _LINKED else troubled[:_ARTICLES]
+    with_links = cases if len(cases) <= _LINKED else troubled[:_ARTICLES]
     template = pages_of("utvm.hil").get_template("index.html.j2")
     return template.render(
         report=report,
@@ -171,7 +171,7 @@ def render_page(report: results.RunReport, logs: Path | None = None, seen_from: 
         most_articles=_ARTICLES,
         details_room=max(800, _DETAILS // max(1, min(len(troubled), _ARTICLES))),
         logs=tails,
-        link_to_test=lambda case: link_to_test(case.node, tails) if case in linked else "",
+        link_to_test=lambda case: link_to_test(case.node, tails) if case in with_links else "",
         images=len(images),
         maps=list(images.values())[:_PICTURES],
         confused=[model for model in report.models if model.confusion][:_PICTURES],
@@ -196,17 +196,17 @@ def facts_of_run(
     yield "commit", f"{checkout.commit[:12]}{changes}" if checkout.commit else "none"
     yield "date", readable_time(started)
     if duration_s:
-        yield "took", f"{format_duration(duration_s)} by this computer's clock"
+        yield "took", f"{format_duration(duration_s)} of host wall time"
 
 
 def _cases_to_list(cases: Sequence[results.CaseResult]) -> list[results.CaseResult]:
-    room = _TESTS
+    left = _TESTS
     numbers: set[int] = set()
     for troubled in (True, False):
         for number, case in enumerate(cases):
-            if case.outcome.has_trouble is troubled and room:
+            if case.outcome.has_trouble is troubled and left:
                 numbers.add(number)
-                room -= 1
+                left -= 1
     return [case for number, case in enumerate(cases) if number in numbers]
 
 

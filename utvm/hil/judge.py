@@ -2,7 +2,7 @@
 """Outcome of each test, from pytest's reports and the exception that ended it.
 
 An exception may come from the board, the host, or the suite. Only the errors listed here count as failures of the
-board; any other error means that the board gave no answer.
+board; any other error means that there is no verdict on the board.
 """
 
 import subprocess
@@ -45,18 +45,18 @@ def judge(error: BaseException | None, suite: Path) -> Outcome:
 
 def judge_loading(error: BaseException, suite: Path) -> Outcome:
     # pytest wraps an error raised in an import.
-    behind = error.__cause__ or error
-    outcome = judge(behind, suite)
+    cause = error.__cause__ or error
+    outcome = judge(cause, suite)
     return Outcome.ERROR if outcome is Outcome.FAILED else outcome
 
 
 def cause_of(error: BaseException, output: str) -> str:
     """Return a key that is equal for errors with the same cause."""
-    behind: BaseException | None = error
-    while behind is not None:
-        if isinstance(behind, OSError) and behind.errno is not None:
-            return f"errno {behind.errno}"
-        behind = behind.__cause__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return f"errno {cause.errno}"
+        cause = cause.__cause__
     return output
 
 
@@ -77,7 +77,7 @@ def _origin(trace: TracebackType | None, suite: Path) -> Literal["utvm", "suite"
 
 
 _SEVERITY = (Outcome.PASSED, Outcome.SKIPPED, Outcome.FAILED, Outcome.ERROR, Outcome.INFRASTRUCTURE)
-_WHOSE = {Outcome.ERROR: "error in the test: "}
+_PREFIXES = {Outcome.ERROR: "error in the test: "}
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Recorder:
             if first != report.nodeid:
                 phases.messages.append(f"the same trouble as in {first}")
                 return
-        phases.messages.append(f"{_WHOSE.get(outcome, '')}{message}")
+        phases.messages.append(f"{_PREFIXES.get(outcome, '')}{message}")
         if not isinstance(error, UtvmError):
             phases.details.append(report.longreprtext)
         phases.details += [f"--- {title} ---\n{text}" for title, text in report.sections]

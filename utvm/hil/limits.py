@@ -69,24 +69,24 @@ def _limit_cases(
             if not values:
                 continue
             node = f"{PROJECT_FILE}::{model}:{name}"
-            was = known.get(model, {}).get(name)
-            if was is None:
+            baseline_value = known.get(model, {}).get(name)
+            if baseline_value is None:
                 reason = (
                     f"{BASELINE} has no {name} of {model} on {board.full_name}; history.changes --accept adds it"
                 )
                 yield CaseResult(node, Outcome.SKIPPED, 0.0, reason)
                 continue
-            most = _most(was, limit)
+            most = _maximum(baseline_value, limit)
             if max(values) <= most:
                 yield CaseResult(node, Outcome.PASSED, 0.0)
                 continue
             excess = f"{name} is {max(values):,} on {board.full_name}, and the limit is {most:,.0f}"
-            where = _crossing_commit(board, model, figure, most, commit)
-            yield CaseResult(node, Outcome.FAILED, 0.0, f"{excess}, {limit} of {was:,}{where}")
+            commits = _crossing_commit(board, model, figure, most, commit)
+            yield CaseResult(node, Outcome.FAILED, 0.0, f"{excess}, {limit} of {baseline_value:,}{commits}")
 
 
-def _most(was: int, limit: str) -> float:
-    return was * (1 + float(limit.strip("+% ")) / 100)
+def _maximum(baseline_value: int, limit: str) -> float:
+    return baseline_value * (1 + float(limit.strip("+% ")) / 100)
 
 
 def describe_limits() -> Callable[[str, str, str, str], str]:
@@ -97,13 +97,13 @@ def describe_limits() -> Callable[[str, str, str, str], str]:
     def describe(name: str, kind: str, model: str, figure: str) -> str:
         limits = content.models.get(model) if content else None
         if figure == "accuracy":
-            least = limits.accuracy if limits else None
-            return "" if least is None else f"at least {format_value(figure, least)}"
+            minimum = limits.accuracy if limits else None
+            return "" if minimum is None else f"at least {format_value(figure, minimum)}"
         key = next((key for key, limited in LIMITED.items() if limited == figure), "")
         most = getattr(limits, key, None)
         if isinstance(most, str):
-            was = baseline.get(BoardIdentity(name, kind).full_name, {}).get(model, {}).get(key)
-            most = None if was is None else _most(was, most)
+            baseline_value = baseline.get(BoardIdentity(name, kind).full_name, {}).get(model, {}).get(key)
+            most = None if baseline_value is None else _maximum(baseline_value, most)
         return "" if most is None else f"at most {most:,.0f}"
 
     return describe
@@ -122,7 +122,7 @@ def accept_figures() -> Path:
     content, folder = load_project(), project()
     if content is None or folder is None:
         raise ConfigError(
-            "--accept is for a project, and there is none here", "docs/own-project.md says how to begin"
+            "--accept is for a project, and there is none here", "docs/own-project.md explains how to create one"
         )
     path = folder / BASELINE
     figures = _read_baseline(path)
@@ -151,7 +151,7 @@ def remember(root: Path, *reports: Mapping[str, Any]) -> str:
     host that sent the run adds it when the report arrives.
 
     Returns:
-        a one-line error; empty if the runs were added or need not be.
+        a one-line error; empty if the runs were added, or are not to be added.
     """
     if not _is_remembered(root):
         return ""
@@ -218,11 +218,11 @@ def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
         raise ConfigError(f"{path}: is not a nightly report, or has an older version") from error
     for entry in content["boards"]:
         empty = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
-        own = schemas.read_report(night / entry["report"]) if entry["report"] else empty
+        content_of_board = schemas.read_report(night / entry["report"]) if entry["report"] else empty
         yield {
             "run_id": f"{content['run_id']}/{entry['label']}",
             "board": {"id": entry["id"], "kind": entry["kind"], "serial": entry["serial"]},
-            **own,
+            **content_of_board,
             "night": f"{content['run_id']}/{entry['label']}",
             "verdict": entry["verdict"],
             "trouble": entry["reason"],

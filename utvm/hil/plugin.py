@@ -49,5 +49,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def board_of(config: pytest.Config) -> "Board":
     if BOARD not in config.stash:
-        raise pytest.UsageError("--board is missing\n  hint: board.list shows the boards there are")
+        raise pytest.UsageError("--board is missing\n  hint: board.list shows all boards")
     return config.stash[BOARD]

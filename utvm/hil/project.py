@@ -51,7 +51,7 @@ def select_suites(suites: Sequence[str]) -> SelectedSuites:
     selected = [_find_suite(suite) for suite in suites] or [(_suite_folders()[0], "")]
     own = {not path.is_relative_to(BUNDLED) for path, _ in selected}
     if len(own) > 1:
-        raise errors.ConfigError("your own suites and those of utvm need separate runs", "name those of one kind")
+        raise errors.ConfigError("your own suites and those of utvm need separate runs", "name suites of one kind")
     root = _common_root([path for path, _ in selected]) if own == {True} else DATA
     return SelectedSuites(root, own == {True}, tuple(f"{path.relative_to(root)}{test}" for path, test in selected))
 
@@ -91,7 +91,7 @@ _HINT = "docs/own-project.md describes utvm.yaml"
 class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy cannot see that records are frozen
     """One board of the list.
 
-    ``reruns`` is how often a job without a verdict begins again; a test that failed never does.
+    ``reruns`` is how often a job without a verdict is repeated; a failed test is never repeated.
     ``board`` is a name, or a board folder's path relative to the list. ``minutes`` limits the health check and the
     suites each, so that a hanging board does not block the night. ``count`` and ``tags`` select boards of a farm.
     """
@@ -124,7 +124,7 @@ class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy can
 
 
 Share = Annotated[str, Field(pattern=r"^\+\d+(\.\d+)? ?%$")]
-Most = Annotated[int, Field(gt=0)]
+Maximum = Annotated[int, Field(gt=0)]
 
 
 class Limits(Record):
@@ -137,9 +137,9 @@ class Limits(Record):
     file: Path
     samples: Path
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
-    instructions: Most | Share | None = None
-    flash: Most | Share | None = None
-    ram: Most | Share | None = None
+    instructions: Maximum | Share | None = None
+    flash: Maximum | Share | None = None
+    ram: Maximum | Share | None = None
     ms: Annotated[float, Field(gt=0)] | None = None
 
     def relative(self) -> dict[str, str]:
@@ -159,7 +159,7 @@ class Quarantine(Record):
 
 
 class QuarantinedTest(Record):
-    """A test, ``SUITE::TEST`` as in reports, whose failures do not count until the end of a day."""
+    """A test, ``SUITE::TEST`` as in reports, whose failures are excused up to and including a date."""
 
     test: Annotated[str, Field(pattern="::")]
     owner: Annotated[str, Field(min_length=1)]
@@ -171,9 +171,9 @@ class QuarantinedTest(Record):
         if case.outcome is not Outcome.FAILED or self.test not in (case.id, case.id.partition("[")[0]):
             return case
         if today > self.until:
-            note = f"its quarantine, of {self.owner}, ended on {self.until}"
+            note = f"its quarantine, by {self.owner}, ended on {self.until}"
             return dataclasses.replace(case, message=f"{case.message}\n{note}")
-        note = f"in quarantine until {self.until}, of {self.owner}{self.why and f': {self.why}'}"
+        note = f"in quarantine until {self.until}, by {self.owner}{self.why and f': {self.why}'}"
         return dataclasses.replace(case, outcome=Outcome.SKIPPED, message=f"{note}; it failed: {case.message}")
 
 
@@ -215,10 +215,10 @@ class ProjectModel:
                 f"accuracy is {figures.get('accuracy', 'not known')}, and the limit is {limits.accuracy}"
             )
         for name, figure in LIMITED.items():
-            value, most = figures.get(figure), getattr(limits, name)
-            if isinstance(most, int | float) and value is not None and value > most:
+            value, maximum = figures.get(figure), getattr(limits, name)
+            if isinstance(maximum, int | float) and value is not None and value > maximum:
                 unit = " bytes" if figure.endswith("bytes") else ""
-                messages.append(f"{name} is {value}{unit}, and the limit is {most}")
+                messages.append(f"{name} is {value}{unit}, and the limit is {maximum}")
         return [f"{self.name}: {message}" for message in messages]
 
 

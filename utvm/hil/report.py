@@ -164,8 +164,8 @@ def _switch_latest(root: Path, run_id: str) -> None:
     temporary.replace(latest)
 
 
-def prune_reports(folder: Path, before: int, most: float) -> tuple[int, int]:
-    """Remove reports below ``build`` with their logs, if older than a time or beyond ``most`` bytes in all.
+def prune_reports(folder: Path, before: int, size_limit: float) -> tuple[int, int]:
+    """Remove reports below ``build`` with their logs, if older than a time or beyond ``size_limit`` bytes in all.
 
     The newest run and night stay. Returns the numbers of runs and bytes removed.
     """
@@ -180,7 +180,7 @@ def prune_reports(folder: Path, before: int, most: float) -> tuple[int, int]:
     }
     begin, left, removed = time.strftime("%Y%m%dT%H%M%S", time.gmtime(before)), sum(sizes.values()), 0
     for name in sorted(runs.keys() - newest):
-        if name >= begin and left <= most:
+        if name >= begin and left <= size_limit:
             break
         for path in runs[name]:
             shutil.rmtree(path, ignore_errors=True)

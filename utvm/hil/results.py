@@ -17,7 +17,7 @@ SCHEMA_VERSION = 5
 class Outcome(str, enum.Enum):
     """Outcome of one test.
 
-    ``FAILED``: the board answered, and wrongly. ``ERROR``: a mistake in the test itself. ``INFRASTRUCTURE``: no
+    ``FAILED``: the board gave a wrong answer. ``ERROR``: a mistake in the test itself. ``INFRASTRUCTURE``: no
     answer, because the probe, OpenOCD, the board or the host failed. ``SKIPPED``: this board cannot run it.
     ``NOT_RUN``: the run ended before or during it.
     """
@@ -54,7 +54,7 @@ class Verdict(str, enum.Enum):
 _EXIT_CODES = {
     Verdict.PASSED: errors.ExitCode.PASSED,
     Verdict.FAILED: errors.ExitCode.FAILED,
-    # Like wrong usage: the suite asks for something that cannot be answered.
+    # Like wrong usage: the suite itself must be corrected.
     Verdict.ERROR: errors.ExitCode.USAGE,
 }
 
@@ -90,7 +90,7 @@ class ModelResult:
     """A model that a suite ran on the board.
 
     Attributes:
-        id: :attr:`utvm.compiler.Model.digest`, whatever compiles it; None without a model file.
+        id: :attr:`utvm.compiler.Model.digest`, independent of the compiler; None without a model file.
         outputs_sha256: hex digest over the bytes of all outputs of all samples, in order.
         confusion: ``confusion[label][prediction]`` in samples; empty without labels.
     """
@@ -137,7 +137,7 @@ class Whereabouts:
 class Environment:
     """Requested environment, the same in all locations, and the location of the run.
 
-    ``digest`` is a SHA-256 over the locks and the sources that make firmware; ``lock`` is over the locks alone.
+    ``digest`` is a SHA-256 over the locks and the sources of firmware; ``lock`` is over the locks alone.
     """
 
     digest: str

@@ -68,7 +68,7 @@ class HilRun:
     def record_statistics(self, name: str, values: Mapping[str, int | str]) -> None:
         self._statistics.append((name, values))
 
-    # After this hook the run owes a report, and pytest finishes a session only once all plugins have started.
+    # After this hook the run must write a report, and pytest ends a session only if all plugins have started.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Inspect the machine and choose the board; report missing tools before touching it."""
@@ -97,7 +97,7 @@ class HilRun:
         call: pytest.CallInfo[object],
         report: pytest.CollectReport | pytest.TestReport,
     ) -> None:
-        """Record a suite that cannot be loaded as a test without an answer."""
+        """Record a suite that cannot be loaded as a test without a verdict."""
         raise_if_interrupted()
         if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
             self._cases.append(loading_failure(report, judge_loading(call.excinfo.value, node.path)))
@@ -182,7 +182,7 @@ class HilRun:
         """Release the board, write the report, print the verdict."""
         try:
             return (yield)
-        except KeyboardInterrupt:  # if there was no test
+        except KeyboardInterrupt:  # raised if there was no test
             return None
         except Exception as error:  # a suite's failing clean-up must not cost the report
             self._trouble = self._trouble or f"clean-up after the last test failed: {error}"
@@ -203,8 +203,8 @@ class HilRun:
         identity = self.holder.identity
         why = ""
         if self.holder.auto:
-            plugged = "a board is" if identity.kind == "physical" else "no physical board is"
-            why = f" ({plugged} plugged in)"
+            subject = "a board is" if identity.kind == "physical" else "no physical board is"
+            why = f" ({subject} plugged in)"
         place = self._environment.place.title if self._environment else ""
         self._display.line(", ".join(filter(None, (f"{identity.full_name}{why}", place, f"run {self._run_id}"))))
 
@@ -243,8 +243,8 @@ class HilRun:
         missing = (
             CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, reason) for item in items if item.nodeid not in finished
         )
-        if touched := self.holder.unmodelled:
-            self._statistics.append(("peripherals without a model", touched))
+        if unmodelled := self.holder.unmodelled:
+            self._statistics.append(("peripherals without a model", unmodelled))
         summary = RunReport(
             run_id=self._run_id,
             started=f"{self._started:%Y-%m-%dT%H:%M:%SZ}",

@@ -30,15 +30,15 @@ NIGHTLY = DATA / "docs" / "nightly.schema.json"
 _SHA256 = {"$ref": "#/$defs/sha256"}
 _IDENTITY: Mapping[str, object] = {
     "id": {
-        "description": "SHA-256 over the model file's format and content, whatever compiles it: the same in all "
-        "reports. null for a program that was no model file.",
+        "description": "SHA-256 over the model file's format and content, whatever the compiler: the same in all "
+        "reports. null for a program that was not a model file.",
         "type": ["string", "null"],
         "pattern": "^[0-9a-f]{64}$",
     },
     "name": {"type": "string", "minLength": 1},
     "executor": {"description": "How it was run.", "type": "string", "minLength": 1},
-    "outputs_sha256": {"description": "Over the bytes of all outputs of all samples, in order.", **_SHA256},
-    "image_sha256": {"description": "Of the ELF file that it ran in.", **_SHA256},
+    "outputs_sha256": {"description": "SHA-256 of all outputs' bytes, sample by sample.", **_SHA256},
+    "image_sha256": {"description": "SHA-256 of the ELF file that it ran in.", **_SHA256},
 }
 
 
@@ -108,7 +108,7 @@ def read_report(path: Path) -> dict[str, Any]:
     if not isinstance(version, int) or version not in _SCHEMAS:
         known = ", ".join(map(str, _SCHEMAS))
         raise ConfigError(
-            f"{path}: is a report of version {version!r}, and this utvm knows {known}", "take a newer utvm"
+            f"{path}: is a report of version {version!r}, and this utvm reads versions {known}", "update utvm"
         )
     try:
         check_schema(content, _SCHEMAS[version])

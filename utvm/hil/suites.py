@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs suites on a board: bundled or your own."""
+"""Run suites on a board: bundled or your own."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from utvm.paths import DATA, work
 from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name
 
 
-class _Ending:
+class _OwnExitCode:
     """A pytest plugin object that keeps the run's own exit code, since pytest uses the numbers differently."""
 
     exit_code: ExitCode | None = None
@@ -47,7 +47,7 @@ def run(
     From the verdict on, Ctrl-C and SIGTERM are ignored; a program that continues and should be interruptible calls
     :func:`utvm.base.process.signals.raise_on_signals`.
     """
-    from utvm import boards  # with much behind it, and pytest imports this module in every environment
+    from utvm import boards  # slow to import, and pytest imports this module in every environment
 
     boards.load(choice.board)  # pytest without a board would run the suites without our fixtures
     arguments = [
@@ -56,27 +56,27 @@ def run(
         *words(reports),
         f"--latency-us={choice.latency_us}",
     ]
-    ending = _Ending()
+    outcome = _OwnExitCode()
     try:
-        ended = pytest.main(arguments, plugins=[ending])
-        if ending.trouble:
-            raise ending.trouble
-        if ended == pytest.ExitCode.USAGE_ERROR:
+        status = pytest.main(arguments, plugins=[outcome])
+        if outcome.trouble:
+            raise outcome.trouble
+        if status == pytest.ExitCode.USAGE_ERROR:
             # pytest reports a suite that it cannot open as a usage error.
             os.close(os.open(os.devnull, os.O_RDONLY))
     except (OSError, MemoryError) as error:
         # pytest's capture needs temporary files.
         hint = "check free disk space, memory, permissions and the limit of open files"
         raise ProvisionError(f"a run cannot begin: {str(error) or 'not enough memory'}", hint) from error
-    if ending.exit_code is not None:
-        return ending.exit_code
+    if outcome.exit_code is not None:
+        return outcome.exit_code
     # pytest ended before the run began. Its usage error may be an interruption while it imported its
     # configuration.
-    if ended == pytest.ExitCode.INTERRUPTED or was_interrupted():
+    if status == pytest.ExitCode.INTERRUPTED or was_interrupted():
         raise KeyboardInterrupt
-    if ended != pytest.ExitCode.USAGE_ERROR:
+    if status != pytest.ExitCode.USAGE_ERROR:
         return ExitCode.INFRASTRUCTURE
-    if ending.accepted and not suites.expressions and "::" not in suites.suite:
+    if outcome.accepted and not suites.expressions and "::" not in suites.suite:
         # The suites exist and nothing else was selected.
         raise ProvisionError("a run cannot begin: pytest cannot read the suites", "check the limit of open files")
     return ExitCode.USAGE
@@ -89,20 +89,20 @@ def _escape_for_pytest(variable: str, path: Path) -> str:
 
 def _for_pytest(choice: BoardSelection, suites: SuiteChoice) -> list[str]:
     """Return pytest's arguments: files and overridden settings."""
-    selected = project.select_suites(suites.names)
-    settings = [] if selected.own else [f"--config-file={DATA / 'pyproject.toml'}"]
-    remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
+    suites_found = project.select_suites(suites.names)
+    settings = [] if suites_found.own else [f"--config-file={DATA / 'pyproject.toml'}"]
+    cache_folder = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     return [
-        f"--rootdir={_escape_for_pytest('UTVM_ROOTDIR', selected.root)}",
+        f"--rootdir={_escape_for_pytest('UTVM_ROOTDIR', suites_found.root)}",
         *settings,
         # Set for the project's own tests.
         "--override-ini=addopts=",
-        f"--override-ini=cache_dir={_escape_for_pytest('UTVM_LAST_FAILED', remembered)}",
+        f"--override-ini=cache_dir={_escape_for_pytest('UTVM_LAST_FAILED', cache_folder)}",
         *suites.expressions,
         f"-p{plugin.__name__}",
         # pytest would keep every packet for a report we do not show; the run has its own log.
         "-pno:logging",
-        *map(_argument, (str(selected.root / path) for path in selected.paths)),
+        *map(_argument, (str(suites_found.root / path) for path in suites_found.paths)),
     ]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One step of ``history.bisect``, started by ``git bisect run`` in a worktree: 0 good, 1 bad, 125 skip.
 
-This program needs only Python: the sources around it may be older than it is.
+This program needs only Python: the sources around it may be of an older commit.
 """
 
 import json
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     _reports, _name, _figure, _good, *_command = sys.argv[1:]
     _latest = Path(_reports) / "latest"
     _before = _latest.resolve()
-    _ended = subprocess.run(_command, check=False).returncode
+    _code = subprocess.run(_command, check=False).returncode
     if _latest.resolve() == _before:
-        sys.exit(125)  # Whatever its exit code: no report was written.
-    sys.exit(judge(_ended, _latest / "report.json", _name, _figure, _good))
+        sys.exit(125)  # No report was written, whatever the exit code is.
+    sys.exit(judge(_code, _latest / "report.json", _name, _figure, _good))

@@ -13,9 +13,9 @@ from utvm.history.values import Value, figure_of, format_difference, format_valu
 
 _NIGHT = 12 * 3600
 _MONTH = 30 * 86400
-_LEAST, _MOST = 5, 10
+_MIN_RUNS, _MAX_RUNS = 5, 10
 """Number of runs in each of the two windows of a measured figure."""
-_DISTURBED = 0.01
+_DISTURBED = 0.01  # Fraction of runs that a disturbance affects.
 SURE = 0.99
 """Minimum confidence for a changed measured figure."""
 
@@ -189,13 +189,13 @@ def _change(series: Row, was: Value, now: Value, last: str | None, first: Row, s
 def _measured_figures(history: sqlite3.Connection, since: int) -> Iterator[Change]:
     measured = f"select * from series join board using (board) where figure in {MEASURED}"
     for series in history.execute(measured).fetchall():
-        rows = history.execute(_SERIES, (series["series"], 2 * _MOST)).fetchall()
+        rows = history.execute(_SERIES, (series["series"], 2 * _MAX_RUNS)).fetchall()
         if not rows or rows[0]["started"] < since:
             continue
-        new = min(_MOST, max(_LEAST, sum(row["started"] >= since for row in rows)))
-        windows = rows[new : new + _MOST], rows[:new]
+        new = min(_MAX_RUNS, max(_MIN_RUNS, sum(row["started"] >= since for row in rows)))
+        windows = rows[new : new + _MAX_RUNS], rows[:new]
         before, after = ([row["value"] for row in window] for window in windows)
-        if len(before) < _LEAST:
+        if len(before) < _MIN_RUNS:
             continue
         sure = 1 - chance(before, after)
         if sure >= SURE:
@@ -206,18 +206,18 @@ def _measured_figures(history: sqlite3.Connection, since: int) -> Iterator[Chang
 def chance(before: Sequence[float], after: Sequence[float]) -> float:
     """Return the probability that two samples of one distribution differ at least this much.
 
-    Two-sided permutation test of Wilcoxon's rank sum: exact, ties have their mid-rank.
+    Two-sided permutation test of Wilcoxon's rank sum: exact, ties have their mid-rank (average rank).
     """
-    everything = sorted((*before, *after))
+    values = sorted((*before, *after))
     # Twice the mid-rank is an integer.
-    rank = {value: 2 * everything.index(value) + everything.count(value) + 1 for value in everything}
+    rank = {value: 2 * values.index(value) + values.count(value) + 1 for value in values}
     counts: list[dict[int, int]] = [{0: 1}, *({} for _ in after)]
-    for value in everything:
+    for value in values:
         for size in range(len(after), 0, -1):
             for total, count in counts[size - 1].items():
                 total += rank[value]  # noqa: PLW2901
                 counts[size][total] = counts[size].get(total, 0) + count
-    expected = len(after) * (len(everything) + 1)
+    expected = len(after) * (len(values) + 1)
     distance = abs(sum(rank[value] for value in after) - expected)
     sums = counts[len(after)]
     return sum(count for total, count in sums.items() if abs(total - expected) >= distance) / sum(sums.values())
@@ -232,10 +232,10 @@ def _changed_tests(history: sqlite3.Connection, since: int) -> Iterator[Change]:
     for row in candidates.fetchall():
         runs = list(_outcomes(history, row["board"], row["test"], since))
         if runs[0]["outcome"] != runs[-1]["outcome"]:
-            turn = max(i for i in range(1, len(runs)) if runs[i]["outcome"] != runs[i - 1]["outcome"])
+            index = max(i for i in range(1, len(runs)) if runs[i]["outcome"] != runs[i - 1]["outcome"])
             was, now = ("failed" if runs[i]["outcome"] else "passed" for i in (0, -1))
-            commits = runs[turn - 1]["commit_"], runs[turn]["commit_"]
-            at = format_time(runs[turn]["started"])
+            commits = runs[index - 1]["commit_"], runs[index]["commit_"]
+            at = format_time(runs[index]["started"])
             yield Change("test", row["id"], board_label(row), was, now, *commits, at)
 
 
@@ -318,7 +318,7 @@ def last_good(history: sqlite3.Connection, test: str, board: str = "") -> list[L
     """Return the state of a test on each board where it ran, failures first.
 
     Args:
-        test: its name in reports, or the part behind ``::``.
+        test: its name in reports, or the part after ``::``.
     """
     tests = history.execute(
         "select test, id from test where id = ? or substr(id, -length(?) - 2) = '::' || ?", (test,) * 3
@@ -361,7 +361,7 @@ def test_state(history: sqlite3.Connection, board: Row, test: int, name: str) ->
 
 
 def limit_crossing(
-    history: sqlite3.Connection, board: str, kind: str, model: str, figure: str, most: float
+    history: sqlite3.Connection, board: str, kind: str, model: str, figure: str, maximum: float
 ) -> tuple[str | None, str | None]:
     """Return the last commit within a limit, and the first one since above it; None if there is no such run."""
     rows = history.execute(
@@ -373,7 +373,7 @@ def limit_crossing(
     )
     first = None
     for row in rows:
-        if row["value"] <= most:
+        if row["value"] <= maximum:
             return row["commit_"], first
         first = row["commit_"]
     return None, first

@@ -28,7 +28,7 @@ from utvm.history.values import format_value
 from utvm.pages import pages_of, script_values
 
 _MONTH = 30 * 86_400
-# An interruption by a user says nothing about the boards.
+# Last: an interruption by a user says nothing about the boards.
 _WORST = ("infrastructure", "bad", "not run", "error", "failed", "passed", "interrupted")
 _COLOURS = {"passed": "#1a7f4b", "failed": "#c0362c", "error": "#8a3fa0"}
 _NO_VERDICT = "#a35a00"
@@ -66,8 +66,8 @@ def _metrics(history: sqlite3.Connection) -> str:
     ).fetchall()
     gauges = {
         "utvm_board_up": ("Whether the board's last run had a verdict on its tests.", "up"),
-        "utvm_board_up_ratio": ("The share of its runs in 30 days that had one.", "share"),
-        "utvm_board_last_run_timestamp_seconds": ("When its last run began.", "last"),
+        "utvm_board_up_ratio": ("Fraction of the board's runs in 30 days with a verdict.", "share"),
+        "utvm_board_last_run_timestamp_seconds": ("Start of the board's last run.", "last"),
     }
     return "".join(
         gauge(name, text, [({key: row[key] for key in ("name", "kind", "serial")}, row[column]) for row in rows])
@@ -226,7 +226,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class ModelPage:
-    """A model with charts of its figures; its number never changes."""
+    """A model with charts of its figures; ``number`` never changes."""
 
     number: int
     name: str

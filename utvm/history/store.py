@@ -78,7 +78,7 @@ def open_history(path: Path, create: bool = False) -> Iterator[sqlite3.Connectio
         _upgrade(connection, path)
         yield connection
     except (sqlite3.OperationalError, OSError) as error:
-        if "decode" in str(error):  # Python's name for text that is not UTF-8
+        if "decode" in str(error):  # sqlite3's message for text that is not UTF-8
             raise ConfigError(f"{path}: damaged, or not a history: {error}", _REBUILD) from error
         why = getattr(error, "strerror", error)
         hint = "check permissions, free space, and that no other program locks it"
@@ -189,7 +189,7 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
 
 
 def merge(history: sqlite3.Connection, path: Path) -> tuple[int, int]:
-    """Add the runs of another history file; return the numbers of new runs and of known ones."""
+    """Add the runs of another history file; return the numbers of new runs and of runs already there."""
     with open_history(path) as other:  # checks and upgrades it
         (runs,) = other.execute("select count(*) from run").fetchone()
     history.execute("attach ? as other", (str(path),))
@@ -201,7 +201,7 @@ def merge(history: sqlite3.Connection, path: Path) -> tuple[int, int]:
 
 
 def prune(history: sqlite3.Connection, before: int) -> int:
-    """Remove runs that began before a time, and return the space to the disk; return their number."""
+    """Remove runs that began before a time, free their disk space, and return their number."""
     with _transaction(history):
         history.execute("delete from outcome where run in (select run from run where started < ?)", (before,))
         history.execute("delete from figure where run in (select run from run where started < ?)", (before,))
@@ -245,16 +245,16 @@ def _add_figures(
             if figure in _NAMES or value is None:
                 continue
             key = _key(history, "series", board=board, model=model["name"], executor=executor, figure=figure)
-            plain = value if isinstance(value, int | float | str) else json.dumps(value, sort_keys=True)
+            content = value if isinstance(value, int | float | str) else json.dumps(value, sort_keys=True)
             # Sixteen digits distinguish hashes.
-            short = plain[:16] if figure.endswith("_sha256") and isinstance(plain, str) else plain
+            short = content[:16] if figure.endswith("_sha256") and isinstance(content, str) else content
             history.execute("insert into figure values (?, ?, ?, ?)", (key, started, run, short))
 
 
 def _key(history: sqlite3.Connection, table: str, **columns: object) -> int:
-    where = " and ".join(f"{column} = ?" for column in columns)
+    condition = " and ".join(f"{column} = ?" for column in columns)
     values = tuple(columns.values())
-    row = history.execute(f"select {table} from {table} where {where}", values).fetchone()
+    row = history.execute(f"select {table} from {table} where {condition}", values).fetchone()
     if row is not None:
         return int(row[table])
     marks = ", ".join("?" * len(columns))

@@ -12,7 +12,7 @@ LIMITED = {"instructions": "instructions", "flash": "flash_bytes", "ram": "ram_b
 
 
 def figure_of(history: sqlite3.Connection, model: str, name: str) -> str:
-    """Return the figure of a model that is called so, in reports or in limits.
+    """Return the figure of a model with a name from reports or limits.
 
     Raises:
         ConfigError: the model has no such figure.
@@ -30,9 +30,9 @@ def figure_of(history: sqlite3.Connection, model: str, name: str) -> str:
 def unknown_model(history: sqlite3.Connection, model: str, board: str = "") -> ConfigError:
     """Return the error for a model without figures, or without any on a board."""
     known = ", ".join(row[0] for row in history.execute("select distinct model from series order by 1"))
-    where = f" on {board}" if board else ""
+    place = f" on {board}" if board else ""
     hint = f"choose one of its models: {known or 'none'}"
-    return ConfigError(f"the history has no figures of {model}{where}", hint)
+    return ConfigError(f"the history has no figures of {model}{place}", hint)
 
 
 def format_value(figure: str, value: Value) -> str:

@@ -16,12 +16,12 @@ from utvm.firmware.blocks import BlockImage, read_blocks
 from utvm.session.fault import ARCHITECTURES
 from utvm.toolchain.object_file import core_of
 
-SILENT = "is its serial line plugged in? Of a board without one, model.run and project.run read over RTT"
+SILENT = "is its serial line plugged in? On a board without one, model.run and project.run use RTT"
 """Hint for a board without a console."""
 
 _MAX_BYTES = 256 << 20
 _ALIGNMENT = 4096  # Largest gap between two sections of one region, in bytes.
-# Files by their first bytes that builds and downloads leave beside an image.
+# Files that builds and downloads leave beside an image, by their first bytes.
 _OTHERS = {
     b"!<arch>\n": "an archive of object files",
     b"!<thin>\n": "an archive of object files",
@@ -46,7 +46,7 @@ _LOCKED_UP = 0xFFFFFFFE  # PC of an M-profile core in lockup (Armv7-M ARM, B1.5.
 def read_image(board: boards.Board, path: str | Path, address: int | None = None) -> Firmware:
     """Read and check an image built elsewhere: ELF, Intel HEX, UF2 or, with its address, a plain binary.
 
-    Raises ConfigError if it is none, or does not fit the board.
+    Raises ConfigError if it is not an image, or does not fit the board.
     """
     file = Path(path).resolve()
     _check_file(board, file)
@@ -82,7 +82,7 @@ def read_elf(board: boards.Board, path: str | Path) -> Firmware:
 
 
 def _check_file(board: boards.Board, path: Path) -> None:
-    """Refuse a file that is not an image, by what it is, and a board without memory."""
+    """Refuse a board without memory, and a file of another known type."""
     if not board.memory:
         raise ConfigError(
             f"{board.name} has no memory map, so it cannot take an image",
@@ -102,8 +102,8 @@ def _check_file(board: boards.Board, path: Path) -> None:
 def _is_in_ram(image: Firmware) -> bool:
     # A core fetches its first instruction after reset from one of these.
     flash = (region.name for region in image.board.memory if region.kind == "flash")
-    lasting = {image.board.layout.code, *flash}
-    return not any(image.region_of(start) in lasting for start, _ in image.segments)
+    nonvolatile = {image.board.layout.code, *flash}
+    return not any(image.region_of(start) in nonvolatile for start, _ in image.segments)
 
 
 def _check_place(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> None:
@@ -124,8 +124,8 @@ def _overflow(image: firmware.Firmware, parts: Sequence[tuple[str, int, int]]) -
     """Describe the overflow of the memory region that is too small for an image; empty if none is."""
     for region in image.board.memory:
         limit, end = region.end, 0
-        for behind in sorted(image.board.memory, key=lambda other: other.address):
-            limit = behind.end if behind.address == limit else limit
+        for following in sorted(image.board.memory, key=lambda other: other.address):
+            limit = following.end if following.address == limit else limit
         for _, start, size in sorted(parts, key=lambda part: part[1]):
             # A section that begins past the region may follow one that overflows it.
             if region.address <= start < max(region.end, end + _ALIGNMENT if end else 0):
@@ -174,7 +174,7 @@ def _check_extents(path: Path, board: boards.Board) -> None:
         if max(ends, default=0) > size:
             raise ConfigError(f"{path}: ends after {size} bytes of {max(ends)}", "copy or build it again")
         if not any(segment["p_type"] == "PT_LOAD" and segment["p_filesz"] for segment in elf.iter_segments()):
-            raise ConfigError(f"{path}: has nothing that can be loaded", "give the file as the linker made it")
+            raise ConfigError(f"{path}: has nothing that can be loaded", "give the file that the linker wrote")
 
 
 class Application:
@@ -224,17 +224,17 @@ class Application:
             self.connection.gdb.step()  # Step off the breakpoint of the previous call.
         self.connection.insert_breakpoint(target)
         try:
-            stopped = self.connection.run_until_stop(timeout)
+            pc = self.connection.run_until_stop(timeout)
         finally:
             self.connection.clear_breakpoints()
-        if stopped != target:
-            if stopped == _LOCKED_UP and self.image.board.architecture == "cortex_m":
+        if pc != target:
+            if pc == _LOCKED_UP and self.image.board.architecture == "cortex_m":
                 raise BoardError(
-                    f"the program did not come to {function}: the core locked up, a fault in a fault's handler "
+                    f"the program did not reach {function}: the core locked up, a fault in a fault's handler "
                     "(Armv7-M ARM, B1.5.15)",
-                    "has its vector table a HardFault handler, and a stack in RAM as first word? see board.gdb",
+                    "does its vector table begin with a stack in RAM, and have a HardFault handler? see board.gdb",
                 )
-            at = self.image.source_line(stopped) or f"{stopped:#010x}"
+            at = self.image.source_line(pc) or f"{pc:#010x}"
             raise BoardError(f"the program did not reach {function} within {timeout:g} s; it is in {at}")
 
     def expect(self, text: str, timeout: float = 10.0) -> str:
@@ -249,5 +249,5 @@ class Application:
             sizes = [symbol["st_size"] for symbol in table.get_symbol_by_name(name) or ()]
         self.address(name)
         if not sizes or not sizes[0]:
-            raise ConfigError(f"{self.image.elf.name} does not say how large {name} is", "give the size")
+            raise ConfigError(f"{self.image.elf.name} does not contain the size of {name}", "give the size")
         return int(sizes[0])

@@ -90,10 +90,10 @@ class BoardHolder:
         if self.attach_count > 1 or self._reachable is None:
             self.choose()
         logs = self.log_directory / f"attached-{self.attach_count}"
-        opened = self._opened.enter_context(self._require_reachable.open(logs, self._say))
-        self._connection = opened
-        self.identity = BoardIdentity(self.board.full_name, opened.kind, opened.probe, opened.serial)
-        return opened.describe()
+        connection = self._opened.enter_context(self._require_reachable.open(logs, self._say))
+        self._connection = connection
+        self.identity = BoardIdentity(self.board.full_name, connection.kind, connection.probe, connection.serial)
+        return connection.describe()
 
     @property
     def console_tail(self) -> str:
@@ -110,10 +110,10 @@ class BoardHolder:
     def reset_board(self) -> Connection:
         """Reset and halt the board, without breakpoints, and return its connection."""
         self._end_session()
-        opened = self.connection
-        opened.clear_breakpoints()
-        opened.reset(halt=True)
-        return opened
+        connection = self.connection
+        connection.clear_breakpoints()
+        connection.reset(halt=True)
+        return connection
 
     def link(self, libraries: Sequence[compiler.Library]) -> Firmware:
         """Build the firmware for :meth:`session`; raises as :func:`utvm.firmware.build`."""
@@ -125,11 +125,11 @@ class BoardHolder:
         A session already waiting with this firmware is reused: flashing and resetting the board for each of a
         hundred tests would take most of their time.
         """
-        opened = self.connection
+        connection = self.connection
         if self._session is not None and self._image == firmware.digest and self._session.waiting:
             return self._session
         self._end_session()
-        self._session = self._running.enter_context(start_session(opened, firmware))
+        self._session = self._running.enter_context(start_session(connection, firmware))
         self._image = firmware.digest
         return self._session
 
@@ -178,8 +178,8 @@ class BoardHolder:
             return ""
         try:
             self._connection.read_memory(self.board.region(self.board.layout.code).address, 4)
-        except errors.UtvmError as silence:
-            return str(silence)
+        except errors.UtvmError as cause:
+            return str(cause)
         return ""
 
 

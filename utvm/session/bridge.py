@@ -148,7 +148,7 @@ class BoardWorker:
     def _new_session(self) -> BoardLink:
         # The session started by a reset is still unused.
         if self._link is None or self._in_use:
-            self._keep(self._connect())
+            self._set_link(self._connect())
         self._in_use = True
         assert self._link
         return self._link
@@ -157,7 +157,7 @@ class BoardWorker:
         self._drop_link()
         self._broken = True
         self._check()
-        self._keep(self._restart())
+        self._set_link(self._restart())
         self._broken = False
 
     def _tidy(self) -> None:
@@ -173,7 +173,7 @@ class BoardWorker:
             self._check()
             self._log(f"the board cannot be reset, trying again for the next client: {error}")
 
-    def _keep(self, link: BoardLink) -> None:
+    def _set_link(self, link: BoardLink) -> None:
         with self._lock:
             self._link, self._in_use = link, False
             if self.stopping.is_set():
@@ -198,7 +198,7 @@ _HANDSHAKE_TIMEOUT = 5.0  # Seconds.
 _FIRST_PACKET = 10.0  # Seconds from the handshake to the first packet: the client holds the board meanwhile.
 _GRACE = 3.0  # Seconds to wait for the previous client to disconnect before reporting "busy".
 _LEAVING = 20.0  # Seconds to wait for a stopped thread to end.
-_MOST_CONNECTIONS = 64
+_MAX_CONNECTIONS = 64
 
 
 class Bridge:
@@ -329,19 +329,19 @@ class Bridge:
                 stall_timeout=self._stall_timeout,
             )
             thread = threading.Thread(
-                target=self._meet, args=(connection,), name=f"bridge {connection.name}", daemon=True
+                target=self._handle_client, args=(connection,), name=f"bridge {connection.name}", daemon=True
             )
             with self._lock:
-                crowded = len(self._clients) >= _MOST_CONNECTIONS
-                if not crowded:
+                is_full = len(self._clients) >= _MAX_CONNECTIONS
+                if not is_full:
                     self._clients[thread] = connection
-            if crowded:
-                self._log(f"{connection.name}: turned away, {_MOST_CONNECTIONS} clients are connected")
+            if is_full:
+                self._log(f"{connection.name}: turned away, {_MAX_CONNECTIONS} clients are connected")
                 connection.close()
             else:
                 thread.start()
 
-    def _meet(self, connection: ClientConnection) -> None:
+    def _handle_client(self, connection: ClientConnection) -> None:
         try:
             key, timeout = connection.read_key(_HANDSHAKE_TIMEOUT)
             if not (self._tracker.take(key) if self._tracker else self.key in ("", key)):
@@ -359,13 +359,13 @@ class Bridge:
                 self._log(f"{connection.name}: connected")
                 try:
                     connection.accept(self.key)
-                    self._converse(connection, timeout)
+                    self._serve_client(connection, timeout)
                 finally:
                     self._release(connection)
                     self._log(f"{connection.name}: ended")
             else:
                 connection.accept(self.key)
-                self._put_off(connection, owner)
+                self._report_busy(connection, owner)
         except ClientGone as error:
             self._log(f"{connection.name}: {error}")
         except Exception as error:  # A bug in the bridge must not cost the next client the board.
@@ -375,7 +375,7 @@ class Bridge:
             with self._lock:
                 del self._clients[threading.current_thread()]
 
-    def _put_off(self, connection: ClientConnection, owner: ClientConnection) -> None:
+    def _report_busy(self, connection: ClientConnection, owner: ClientConnection) -> None:
         # The stock client reports an exception only as the reply to a packet.
         with contextlib.suppress(SessionExpired, PacketTooLong):
             connection.receive(time.monotonic() + _FIRST_PACKET)
@@ -386,23 +386,23 @@ class Bridge:
         )
         connection.say_farewell()
 
-    def _converse(self, connection: ClientConnection, timeout: float | None) -> None:
+    def _serve_client(self, connection: ClientConnection, timeout: float | None) -> None:
         deadline = time.monotonic() + timeout if timeout else None
         until = time.monotonic() + _FIRST_PACKET
         if deadline:
             until = min(deadline, until)
-        begun = False
+        has_begun = False
         reason = ""
         while True:
             try:
-                packet = connection.receive(deadline if begun else until)
+                packet = connection.receive(deadline if has_begun else until)
             except PacketTooLong as error:
                 connection.send_exception(
                     f"a packet of {error.size} bytes is too long: the board takes {self._packet_limit} bytes"
                 )
                 continue
             except SessionExpired as error:
-                if begun or until == deadline:
+                if has_begun or until == deadline:
                     self._expire(connection, timeout)
                     return
                 raise ClientGone("it began no session") from error
@@ -412,7 +412,7 @@ class Bridge:
                 connection.send_exception(reason)
                 continue
             try:
-                answer = self._board.ask(packet, deadline, first=not begun)
+                answer = self._board.ask(packet, deadline, first=not has_begun)
             except Exception as error:
                 # Reply to the client before the slow reset of the board.
                 try:
@@ -428,7 +428,7 @@ class Bridge:
                 )
                 continue
             finally:
-                begun = True
+                has_begun = True
             connection.send(answer)
 
     def _expire(self, connection: ClientConnection, timeout: float | None) -> None:

@@ -13,7 +13,7 @@ from utvm.firmware.image import callers, convention_of
 from utvm.session.fault import ARCHITECTURES, DeviceFault, FaultRecord
 from utvm.session.fault.meaning import Meaning
 
-_DEEPEST = 16  # Most lines of a guessed backtrace.
+_MAX_GUESSES = 16  # Maximum number of lines in a guessed backtrace.
 
 
 def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFault:
@@ -27,11 +27,11 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
         record = replace(record, words=words, failed="assertion" if words == record.words else "accelerator")
     running = _running(firmware, record)
     if not record.stack:
-        pc, *places = [address for (address,) in struct.iter_unpack("<Q", stack[: len(stack) & ~7])] or [0]
+        pc, *addresses = [address for (address,) in struct.iter_unpack("<Q", stack[: len(stack) & ~7])] or [0]
         # The fault handler's own frames precede the faulting address.
-        callers_of_it = places[places.index(pc) + 1 :] if pc in places else []
+        return_addresses = addresses[addresses.index(pc) + 1 :] if pc in addresses else []
         # A return address follows its call. Code of the C library has no line.
-        backtrace = tuple(line for address in callers_of_it if (line := firmware.source_line(address - 1)))
+        backtrace = tuple(line for address in return_addresses if (line := firmware.source_line(address - 1)))
         return DeviceFault(record, firmware.source_line(pc), running, backtrace)
     if record.pc is None:
         guess = _on_the_stack(firmware, stack)
@@ -46,9 +46,9 @@ def _running(firmware: Firmware, record: FaultRecord) -> str:
         return ""
     if record.program >= len(firmware.programs):
         operators = [entry.function for library in firmware.libraries for entry in library.entry_points]
-        called = [f"operator {name}, called by itself" for name in operators]
-        called += [f"function {name} of a module" for name in firmware.functions]
-        return called[record.step] if record.step is not None and record.step < len(called) else ""
+        functions = [f"operator {name}, called by itself" for name in operators]
+        functions += [f"function {name} of a module" for name in firmware.functions]
+        return functions[record.step] if record.step is not None and record.step < len(functions) else ""
     if record.program >= len(firmware.libraries):
         return firmware.programs[record.program]
     library = firmware.libraries[record.program]
@@ -64,16 +64,16 @@ def _on_the_stack(firmware: Firmware, stack: bytes) -> list[str]:
     names: list[str] = []
     for word in convention.words(stack):
         likely = convention.is_return_address(word) and firmware.is_code(word)
-        # Whatever the Thumb bit, the call is in the two bytes before.
+        # With or without the Thumb bit, the call is in the two bytes before.
         line = firmware.source_line(word - 2) if likely else ""
         if line and (not names or names[-1] != line):
             names.append(line)
-        if len(names) == _DEEPEST:
+        if len(names) == _MAX_GUESSES:
             break
     return names
 
 
-_HINT = "./inv board.gdb --elf FILE stops it before its first instruction, or where you say"
+_HINT = "./inv board.gdb --elf FILE stops it before its first instruction, or at a breakpoint"
 
 
 class HaltedCore:
@@ -106,7 +106,7 @@ def check_core(connection: drivers.Connection, image: Firmware) -> str:
     connection.halt()
     core = HaltedCore(connection)
     pc = core.register("pc")
-    fault = ARCHITECTURES[connection.board.architecture].standing(core)
+    fault = ARCHITECTURES[connection.board.architecture].current_fault(core)
     if fault is not None:
         raise errors.BoardError(_describe_fault(image, pc, *fault), _HINT)
     if stopped:
@@ -143,8 +143,8 @@ def format_address(image: Firmware, address: int) -> str:
 
 
 def _describe_fault(image: Firmware, pc: int, fault: Meaning, origin: int | None) -> str:
-    where = f" at {format_address(image, origin)}" if origin is not None else ""
+    location = f" at {format_address(image, origin)}" if origin is not None else ""
     address = f", address {fault.address:#010x}" if fault.address is not None else ""
     flags = f": {'; '.join(fault.flags)}" if fault.flags else ""
-    cause = f"the core took a {fault.name}{where}{flags}{address}"
+    cause = f"the core took a {fault.name}{location}{flags}{address}"
     return f"the program does not run: {cause}; it is at {format_address(image, pc)}"

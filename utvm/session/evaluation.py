@@ -44,11 +44,11 @@ def compare(
     """Compare the outputs of one sample bit for bit: NaN equals the same NaN, 0.0 differs from -0.0."""
     mismatches = []
     for tensor, ours, theirs in zip(tensors, outputs, expected, strict=True):
-        places = np.argwhere(_bits(ours) != _bits(theirs))
-        if len(places):
-            index = tuple(int(number) for number in places[0])
+        differences = np.argwhere(_bits(ours) != _bits(theirs))
+        if len(differences):
+            index = tuple(int(number) for number in differences[0])
             values = ours[index].item(), theirs[index].item()
-            mismatches.append(Mismatch(sample, tensor.name, index, *values, len(places), ours.size))
+            mismatches.append(Mismatch(sample, tensor.name, index, *values, len(differences), ours.size))
     return mismatches
 
 
@@ -64,10 +64,10 @@ def prediction(outputs: Sequence[npt.NDArray[Any]]) -> int | None:
 
 
 def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]) -> list[Sample]:
-    """Split arrays into samples: an array per input, by name; the name of an only input may be empty.
+    """Split arrays into samples: an array per input, by name; a single input's name may be empty.
 
-    Samples are stacked along a new first dimension, or along the input's first if that is 1. An array of the
-    input's own shape is one sample.
+    Samples are stacked along a new first dimension, or along the input's first dimension if that is 1. An array
+    of the input's own shape is one sample.
     """
     if unknown := [name for name in arrays if name and name not in {tensor.name for tensor in tensors}]:
         raise ConfigError(
@@ -85,7 +85,7 @@ def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]
         stacked = shape[1:] == own or (own[:1] == (1,) and shape[1:] == own[1:])
         if array.dtype.name != tensor.dtype or not (shape == own or (stacked and shape)):
             raise ConfigError(
-                f"input {tensor.name} is {tensor.dtype} {list(own)}, many samples with their count in front; "
+                f"input {tensor.name} is {tensor.dtype} {list(own)}, or several with their number in front; "
                 f"not {array.dtype.name} {list(shape)}"
             )
         columns.append(array.reshape(-1, *own))
@@ -115,8 +115,8 @@ class Confusion:
         return _ratio(self.counts[kind, kind], self.counts[:, kind].sum())
 
     def __repr__(self) -> str:
-        right, total = np.trace(self.counts), self.counts.sum()
-        return f"<accuracy {self.accuracy:.4f}, {right} of {total}>"
+        correct, total = np.trace(self.counts), self.counts.sum()
+        return f"<accuracy {self.accuracy:.4f}, {correct} of {total}>"
 
     def _repr_html_(self) -> str:
         """Render the matrix for a notebook: a row per class, a column per prediction."""
@@ -135,9 +135,9 @@ def confusion(answers: Sequence[Sequence[npt.NDArray[Any]]], labels: Sequence[in
         raise ConfigError("labels are for a model with one output, a score for each class")
     (scores,) = answers[0]
     classes = scores.size
-    if wrong := [label for label in labels if not 0 <= label < classes]:
+    if invalid := [label for label in labels if not 0 <= label < classes]:
         raise ConfigError(
-            f"label {wrong[0]} is not a class of the model, which has {classes}", "they count from 0"
+            f"label {invalid[0]} is not a class of the model, which has {classes}", "classes count from 0"
         )
     counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (list(labels), predicted), 1)
@@ -163,12 +163,12 @@ class ErrorStatistics:
 
 def distance(ours: Sequence[Sample], theirs: Sequence[Sample]) -> ErrorStatistics:
     """Compare outputs, sample by sample."""
-    a, b = (
+    values, expected = (
         np.concatenate([np.asarray(array, np.float64).ravel() for sample in samples for array in sample])
         for samples in (ours, theirs)
     )
-    noise, signal = float(np.mean((a - b) ** 2)), float(np.mean(b**2))
+    noise, signal = float(np.mean((values - expected) ** 2)), float(np.mean(expected**2))
     both = [(prediction(one), prediction(other)) for one, other in zip(ours, theirs, strict=True)]
     same = None if (None, None) in both else sum(one == other for one, other in both)
     snr = math.inf if not noise else 10 * math.log10(signal / noise) if signal else -math.inf
-    return ErrorStatistics(float(np.abs(a - b).max()), math.sqrt(noise), snr, same)
+    return ErrorStatistics(float(np.abs(values - expected).max()), math.sqrt(noise), snr, same)

@@ -55,7 +55,7 @@ class HostDriven:
         for symbol in (_TURN, _FAULT_STOP):
             self.connection.insert_breakpoint(self.firmware.symbols[symbol])
         self._runs = 0
-        self._run_to_turn("come up after reset", _START_TIMEOUT)
+        self._run_until_waiting("come up after reset", _START_TIMEOUT)
 
     @property
     def waiting(self) -> bool:
@@ -82,7 +82,7 @@ class HostDriven:
     def _request(self, index: int, model: str) -> tuple[int, int]:
         self.connection.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
         self.connection.gdb.write_register("pc", self._symbol(_GO))
-        self._run_to_turn(f"finish model {model}", self._timeout)
+        self._run_until_waiting(f"finish model {model}", self._timeout)
         reply = self.connection.read_memory(self._symbol("utvm_reply"), _REPLY.size)
         runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
         # Without these checks, stale outputs of an earlier run could pass for the reply.
@@ -94,7 +94,7 @@ class HostDriven:
         if runs != self._runs + 1:
             raise errors.BoardError(
                 f"{self.firmware.board.name} was reset while it ran model {model}",
-                "is its power stable, and does nothing else press its reset?",
+                "is its power stable, or does something else reset it?",
             )
         self._runs = runs
         if status != 0:
@@ -109,7 +109,7 @@ class HostDriven:
         data = self.connection.read_memory(address, size) if size else b""
         return np.frombuffer(data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
 
-    def _run_to_turn(self, purpose: str, timeout: float) -> None:
+    def _run_until_waiting(self, purpose: str, timeout: float) -> None:
         pc = self.connection.run_until_stop(timeout)
         if pc == self._symbol(_TURN):
             return

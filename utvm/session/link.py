@@ -28,7 +28,7 @@ _BOARD = logging.getLogger("utvm.session.board")
 _HEADER = struct.Struct("<HB")  # session id, type
 _NUMBERED = struct.Struct("<BQ")  # number, length of the following MinRPC packet
 _SLICE = 0.2  # Longest read in seconds: the latency of abort().
-_DRAIN = 0.5  # Most seconds to discard stale input before a session.
+_DRAIN = 0.5  # Maximum seconds to discard stale input before a session.
 
 
 class _Type(IntEnum):
@@ -52,7 +52,7 @@ class BoardWasReset(BoardError):
     """The board restarted and lost the session."""
 
     def __init__(self) -> None:
-        super().__init__("the board was reset", "is its power stable, and does nothing else press its reset?")
+        super().__init__("the board was reset", "is its power stable, or does something else reset it?")
 
 
 class Link:
@@ -122,7 +122,7 @@ class Link:
                 raise TransportError(
                     f"the board did not answer {attempts} attempts to begin a session within "
                     f"{self._start_timeout:g} s; {self.bytes_received - received} bytes came from it",
-                    "does it run a firmware with the RPC server, and is it the right line and speed?",
+                    "does it run firmware with the RPC server, and are serial line and speed right?",
                 )
             self._nonce = self._nonce % 255 + 1
             self._send(self._nonce, _Type.START, b"", after_reset=True)
@@ -132,7 +132,7 @@ class Link:
         self._number = 0
 
     def request(self, packet: bytes, timeout: float) -> bytes:
-        """Have the board execute a MinRPC packet (without its length) exactly once, and return its reply likewise.
+        """Have the board execute a MinRPC packet (without its length) exactly once, and return its reply.
 
         Any error ends the session: it is then unknown whether the board executed the packet.
         """
@@ -156,7 +156,7 @@ class Link:
     def _request(self, session: int, packet: bytes, timeout: float) -> bytes:
         number = (self._number + 1) % 256
         body = _NUMBERED.pack(number, len(packet)) + packet
-        accept = _AnswerTo(session, number)
+        accept = _ReplyFilter(session, number)
         deadline = time.monotonic() + timeout
         wait = self._resend_after
         attempts = 0
@@ -185,7 +185,7 @@ class Link:
         while self._receive(0.0) and time.monotonic() < deadline:
             while self._inbox:
                 try:
-                    self._look_at(self._inbox.popleft(), lambda *_message: None, 0)
+                    self._process(self._inbox.popleft(), lambda *_message: None, 0)
                 except BoardFaulted as error:
                     fault = error
         self._inbox.clear()
@@ -211,7 +211,7 @@ class Link:
         out_of_time = False
         while True:
             while self._inbox:
-                reply = self._look_at(self._inbox.popleft(), accept, session)
+                reply = self._process(self._inbox.popleft(), accept, session)
                 if reply is not None:
                     return reply
             if self._aborted.is_set():
@@ -223,7 +223,7 @@ class Link:
             out_of_time = left <= 0
             self._receive(max(0.0, min(left, _SLICE)))
 
-    def _look_at(self, payload: bytes, accept: Callable[[int, int, bytes], _T | None], session: int) -> _T | None:
+    def _process(self, payload: bytes, accept: Callable[[int, int, bytes], _T | None], session: int) -> _T | None:
         if len(payload) < _HEADER.size:
             return None
         session_number, kind = _HEADER.unpack_from(payload)
@@ -246,7 +246,7 @@ class Link:
         return accept(session_number, kind, body)
 
 
-class _AnswerTo:
+class _ReplyFilter:
     def __init__(self, session: int, number: int) -> None:
         self._session = session
         self._number = number

@@ -80,7 +80,7 @@ class PacketValue:
     Attributes:
         kind: its type; the object's type for an object.
         at: offset of its number, text or tensor description.
-        size: size there in bytes.
+        size: size in bytes.
     """
 
     kind: int
@@ -142,13 +142,13 @@ def handles_in(packet: bytes) -> list[PacketValue]:
         return [tensor_at(packet, 4)]
     if code in (Code.INIT_SERVER, Code.SHUTDOWN):
         return []
-    called = [PacketValue(TypeIndex.FUNCTION, 4, 8)] if code == Code.CALL else []
-    return called + [value for value in values_at(packet, 12 if called else 4) if value.is_handle]
+    function = [PacketValue(TypeIndex.FUNCTION, 4, 8)] if code == Code.CALL else []
+    return function + [value for value in values_at(packet, 12 if function else 4) if value.is_handle]
 
 
-def _read(form: str, packet: bytes, at: int) -> tuple[int, ...]:
+def _read(layout: str, packet: bytes, at: int) -> tuple[int, ...]:
     try:
-        return struct.unpack_from(form, packet, at)
+        return struct.unpack_from(layout, packet, at)
     except struct.error as error:
         raise ValueError("the packet ends in the middle of a value") from error
 
@@ -193,19 +193,19 @@ class ClientConnection:
     A client that stops within a packet, or does not read, is disconnected after ``stall_timeout`` seconds.
     """
 
-    def __init__(self, connected: socket.socket, name: str, *, packet_limit: int, stall_timeout: float) -> None:
+    def __init__(self, connection: socket.socket, name: str, *, packet_limit: int, stall_timeout: float) -> None:
         self.name = name
         self.since = time.time()
-        self._socket = connected
+        self._socket = connection
         self._packet_limit = packet_limit
         self._stall_timeout = stall_timeout
         with contextlib.suppress(OSError):
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # Detect clients whose computer was switched off.
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
     def read_key(self, timeout: float) -> tuple[str, float | None]:
         """Read the client's half of the handshake: its key, and its session timeout in seconds or None."""
@@ -305,7 +305,7 @@ class ClientConnection:
             self._socket.settimeout(self._stall_timeout)
             self._socket.sendall(data)
         except OSError as error:
-            raise ClientGone(f"it does not take our answer: {error}") from error
+            raise ClientGone(f"it does not read the reply: {error}") from error
 
 
 def _session_timeout(options: list[str]) -> float | None:

@@ -26,7 +26,7 @@ from utvm.session.transport import Transport
 _READY = b"m-ready\r\n"
 _ERROR = re.compile(rb"^e-\[(.*)\]", re.MULTILINE)
 _FAULT = re.compile(rb"^e-\[Fault.*\]", re.MULTILINE)  # The last output of a board.
-_BYTES_A_COMMAND = 31  # As in the benchmark's runner: a command has at most 80 characters.
+_BYTES_PER_COMMAND = 31  # As in the benchmark's runner: a command has at most 80 characters.
 _PATIENCE = 0.5  # Seconds of silence before checking the connection.
 _LABELS = "y_labels.csv"
 
@@ -59,7 +59,7 @@ class Runner:
         deadline = time.monotonic() + self._timeout
         while _READY not in self._received and not _FAULT.search(self._received):
             if time.monotonic() > deadline:
-                raise errors.BoardError(f"the board did not say m-ready; it said {self._received[-200:]!r}")
+                raise errors.BoardError(f"the board did not print m-ready; last output: {self._received[-200:]!r}")
             data = self._transport.read(_PATIENCE)
             self._received += data
             if not data:
@@ -79,8 +79,8 @@ class Runner:
 
     def load(self, data: bytes) -> None:
         output = self.ask(f"db load {len(data)}")
-        for start in range(0, len(data), _BYTES_A_COMMAND):
-            output = self.ask(f"db {data[start : start + _BYTES_A_COMMAND].hex()}")
+        for start in range(0, len(data), _BYTES_PER_COMMAND):
+            output = self.ask(f"db {data[start : start + _BYTES_PER_COMMAND].hex()}")
         _match_lines(output, "m-load-done")
 
     def infer(self, runs: int, warmups: int) -> Measurement:
@@ -112,7 +112,7 @@ def start_runner(connection: drivers.Connection, image: firmware.Firmware) -> It
 
 @dataclass(frozen=True)
 class Sample:
-    """Input of one run, a file of the benchmark or a window of one, and its class."""
+    """Input of one run, from a file of the benchmark or a window of the file, and its class."""
 
     name: str
     data: bytes
@@ -134,8 +134,8 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
         if not any(words):
             continue
         numbers = words[1 : 5 if windows else 3]
-        whole = len(numbers) == (4 if windows else 2) and all(number.isdecimal() for number in numbers[1:])
-        if not whole or "/" in words[0] or not words[0].strip("."):
+        is_valid = len(numbers) == (4 if windows else 2) and all(number.isdecimal() for number in numbers[1:])
+        if not is_valid or "/" in words[0] or not words[0].strip("."):
             columns = "FILE, NUMBER OF CLASSES, CLASS"
             columns += ", BYTES OF A WINDOW, BYTES TO THE NEXT" if windows else ""
             raise errors.ConfigError(f"{table}: line {number} is not a row", columns)
@@ -146,8 +146,8 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
             raise errors.ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         length, stride = (int(numbers[2]), int(numbers[3])) if windows else (len(data), size)
         if length != size or len(data) < size or stride == 0:
-            what = f"windows of {length} bytes, {stride} apart" if windows else f"{len(data)} bytes"
-            raise errors.ConfigError(f"{path}: has {what}, and the model's input {size}")
+            content = f"windows of {length} bytes, {stride} apart" if windows else f"{len(data)} bytes"
+            raise errors.ConfigError(f"{path}: has {content}, but the model's input has {size}")
         starts = range(0, len(data) - size + 1, stride)
         samples += [Sample(words[0], data[start : start + size], label) for start in starts]
         files += 1

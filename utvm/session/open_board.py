@@ -29,8 +29,8 @@ from utvm.session.profile import Profile, profile_of
 class BoardMemory:
     """A board's memory, through its debug port; the core may be running."""
 
-    def __init__(self, opened: drivers.Connection) -> None:
-        self._connection = opened
+    def __init__(self, connection: drivers.Connection) -> None:
+        self._connection = connection
 
     def read(self, address: int, size: int) -> bytes:
         """Read memory; raises UtvmError if the board refuses or has no debug port."""
@@ -101,7 +101,7 @@ class OpenBoard(Closing):
 
 
 class LoadedModel(Closing):
-    """A compiled model and its firmware on a board. Running another model than the last one flashes it first.
+    """A compiled model and its firmware on a board. A model that is not on the board is flashed first.
 
     Attributes:
         board: the board that is closed with the model; None if it is open on its own.
@@ -138,7 +138,7 @@ class LoadedModel(Closing):
         return self._holder.session(self.image).run(self.library.name, self._quantise(inputs))
 
     def predict(self, *inputs: npt.ArrayLike) -> npt.NDArray[Any] | tuple[npt.NDArray[Any], ...]:
-        """Run many samples, stacked along the first axis, and return the outputs stacked alike.
+        """Run many samples, stacked along the first axis, and return the outputs stacked in the same way.
 
         Raises as :meth:`run`.
         """
@@ -155,7 +155,7 @@ class LoadedModel(Closing):
         Args:
             labels: the true class of each sample, from 0.
 
-        Raises ConfigError if a label is no class, or their number is not the samples'.
+        Raises ConfigError if a label is not a class, or if there is not one label per sample.
         """
         answers = self._answers(inputs)
         classes = np.asarray(labels).ravel()
@@ -166,8 +166,8 @@ class LoadedModel(Closing):
         return evaluation.confusion(answers, [int(label) for label in classes])
 
     def __repr__(self) -> str:
-        of = f"{self.library.name} on {self._holder.identity.full_name}"
-        return f"<{of}: {self.image.flash_bytes:,} bytes of flash, {self.image.ram_bytes:,} of RAM>"
+        title = f"{self.library.name} on {self._holder.identity.full_name}"
+        return f"<{title}: {self.image.flash_bytes:,} bytes of flash, {self.image.ram_bytes:,} of RAM>"
 
     def _repr_html_(self) -> str:
         """The model in a notebook: inputs, outputs, memory and steps."""
@@ -177,7 +177,7 @@ class LoadedModel(Closing):
     def _quantise(self, inputs: Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
         arrays = [np.asarray(array) for array in inputs]
         if len(arrays) != len(self.inputs):
-            return arrays  # the session says which inputs there are
+            return arrays  # the session reports the error
         return [as_integers(array, tensor) for array, tensor in zip(arrays, self.inputs, strict=True)]
 
     def _answers(self, inputs: Sequence[npt.ArrayLike]) -> list[tuple[npt.NDArray[Any], ...]]:

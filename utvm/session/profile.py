@@ -18,13 +18,13 @@ class Floor:
     Attributes:
         kernels: pattern for the beginning of kernel names; a step without a kernel has an empty name.
         rows: pattern to search in the target's toolchain row.
-        a_mac: instructions per multiply-accumulate.
+        per_mac: instructions per multiply-accumulate.
         source: the instructions, and their manual.
     """
 
     kernels: str
     rows: str
-    a_mac: float
+    per_mac: float
     source: str
 
 
@@ -35,18 +35,18 @@ FLOORS = (
     Floor("plain C", "cortex-m0|cortex-m23", 1.0, "MULS of two packed numbers, ADDS (ARM DDI 0419, A6.7)"),
     Floor("plain C", "rv32|rv64", 1.0, "MUL of two packed numbers, ADD (RISC-V, volume I)"),
     Floor("plain C", "", 1 / 2, "MLA of two packed numbers (ARM DDI 0403E, A7.7)"),
-    Floor("", "fpv|cortex-a|rv32imaf|rv64imaf", 2.0, "a product and a sum, rounded each: no fused multiply-add"),
+    Floor("", "fpv|cortex-a|rv32imaf|rv64imaf", 2.0, "a product and a sum, each rounded: no fused multiply-add"),
 )
 """The first match applies. Float operators on a core without an FPU have no bound."""
 
 
 def floor_of(call: Call, target: Target) -> float | None:
-    """Return the least instructions per multiply-accumulate of a step; None if unknown."""
+    """Return the minimum of instructions per multiply-accumulate of a step; None if unknown."""
     if not call.macs or ("int8" in call.kind and not call.kernel):
         return None
     return next(
         (
-            floor.a_mac
+            floor.per_mac
             for floor in FLOORS
             if re.match(floor.kernels, call.kernel) and re.search(floor.rows, target.row)
         ),
@@ -66,7 +66,7 @@ class MeasuredStep:
         live_bytes: arena bytes in use during the step.
         makes: names of the output tensors.
         kernel: the selected kernel; empty if there is only one.
-        floor: least instructions per multiply-accumulate for such a kernel; None if unknown.
+        floor: minimum of instructions per multiply-accumulate for such a kernel; None if unknown.
         waits: modelled cycles by reason: ``issue``, or the name of a wait; empty if cycles are not modelled.
     """
 
@@ -162,13 +162,13 @@ def _live_bytes(library: Library, step: int) -> int:
     """Bytes in use during a step; shared bytes count once."""
     total = 0
     for arena in library.arenas:
-        places = sorted(
+        intervals = sorted(
             (block.offset, block.offset + block.size)
             for block in library.blocks
             if block.region == arena.region and block.first <= step <= block.last
         )
         end = 0
-        for first, last in places:
+        for first, last in intervals:
             total += max(0, last - max(first, end))
             end = max(end, last)
     return total

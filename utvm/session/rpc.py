@@ -30,8 +30,7 @@ _STATISTICS = b'{"board": '
 
 
 class UnitCorrection:
-    """Corrects the units in a board's replies: of its counter, with ``clock_hz`` counts per second in the
-    firmware.
+    """Corrects the units in a board's replies; its firmware assumes ``clock_hz`` counts per second.
 
     ``log`` is called with a message for each evaluation on a virtual board.
     """
@@ -58,7 +57,7 @@ class UnitCorrection:
         return _HEAD.pack(head, kind, len(content)) + content
 
     def _instructions(self, seconds: bytes) -> bytes:
-        # Rounded far below the fraction of an instruction that a mean can have.
+        # Rounded, but far more precise than the fractions of a mean need.
         counts = [round(value * self._clock_hz, 6) for (value,) in struct.iter_unpack("<d", seconds)]
         text = ", ".join(f"{count:,.10g}" for count in counts)
         self._log(
@@ -130,15 +129,15 @@ def start_rpc(
 
         wire.restart()
         # A board without a debug port has only one byte stream, so it is not named.
-        through = f", RPC through {firmware.pipe}" if connection.has_debug_port else ""
-        description = connection.describe() + through
+        channel = f", RPC through {firmware.pipe}" if connection.has_debug_port else ""
+        description = connection.describe() + channel
         program_logic = connection.program_logic if connection.board.logic else None
-        modelled = connection.count_unit == "modelled cycles"
+        is_modelled = connection.count_unit == "modelled cycles"
 
         def count_waits(number: int) -> None:
             connection.write_memory(WAITS_REGISTER, struct.pack("<I", number))
 
-        waits = count_waits if modelled else None
+        waits = count_waits if is_modelled else None
         yield RpcBoard(
             *(description, connection.count_unit, connect, restart, connection.check, program_logic, waits)
         )
@@ -202,7 +201,7 @@ class RpcSession:
 
         ``stack_used`` is the maximum up to the model's first run; :meth:`stats` has the current one.
         """
-        library = self._ready(model, inputs)
+        library = self._prepare(model, inputs)
         answer = self.call("utvm.run", timeout=self._timeout)
         (cycles,) = struct.unpack_from("<Q", answer, _RESULT)
         return self._result(library, cycles)
@@ -212,7 +211,7 @@ class RpcSession:
 
         The total is larger than that of :meth:`run`: it includes recording the steps.
         """
-        library = self._ready(model, inputs)
+        library = self._prepare(model, inputs)
         self.call("utvm.profile", timeout=self._timeout)
         result = self._result(library, self.stats()[self.board.unit])
         steps = len(library.calls)
@@ -236,7 +235,7 @@ class RpcSession:
                 select(0)
         return waits
 
-    def _ready(self, model: str, inputs: Sequence[npt.ArrayLike]) -> compiler.Library:
+    def _prepare(self, model: str, inputs: Sequence[npt.ArrayLike]) -> compiler.Library:
         if model not in self._libraries:
             raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(self._libraries)}")
         library = self._libraries[model]

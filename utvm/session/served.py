@@ -62,19 +62,19 @@ class ImageGenerations:
     def unmark(self, packet: bytes) -> bytes:
         """Remove the marks from a request."""
         try:
-            places = handles_in(packet)
+            values_found = handles_in(packet)
         except ValueError:
             return packet  # The board reports the error.
         request = bytearray(packet)
-        for number, place in enumerate(places):
+        for number, place in enumerate(values_found):
             (marked,) = struct.unpack_from("<Q", packet, place.at)
             mark, plain = divmod(marked, 1 << _SHIFT)
-            if marked and mark < self._now:
+            if marked and mark < self._current:
                 called = self._names.get(marked, "") if number == 0 and code_of(packet) == Code.CALL else ""
                 if not called.startswith(_SERVER):
                     raise StaleHandle(self._stale_message(packet, place, marked, mark))
-                plain = self._present(called)
-            if mark <= self._now:
+                plain = self._current_handle(called)
+            if mark <= self._current:
                 struct.pack_into("<Q", request, place.at, plain)
         return bytes(request)
 
@@ -92,7 +92,7 @@ class ImageGenerations:
         (plain,) = struct.unpack_from("<Q", answer, results[0].at)
         if not plain:
             return answer
-        marked = plain | self._now << _SHIFT
+        marked = plain | self._current << _SHIFT
         if name is not None:
             self._names[marked] = name
         reply = bytearray(answer)
@@ -100,10 +100,10 @@ class ImageGenerations:
         return bytes(reply)
 
     @property
-    def _now(self) -> int:
+    def _current(self) -> int:
         return len(self._modules) - 1
 
-    def _present(self, name: str) -> int:
+    def _current_handle(self, name: str) -> int:
         if name not in self._server:
             self._server[name] = self._find(name)
         return self._server[name]
@@ -111,12 +111,12 @@ class ImageGenerations:
     def _stale_message(self, packet: bytes, place: PacketValue, marked: int, mark: int) -> str:
         since = f"{self._modules[-1]} was loaded since"
         if place.kind == TypeIndex.TENSOR or code_of(packet) in (Code.FREE, Code.COPY_AMONG):
-            return f"an earlier tensor is gone: {since} (make tensors after load_module)"
+            return f"an earlier tensor is gone: {since} (create tensors after load_module)"
         name = self._names.get(marked, "")
         if place.kind != TypeIndex.FUNCTION or place.at != 4:
             name = (_first_text(packet, 12) if code_of(packet) == Code.CALL else None) or ""
-        whose = f"{name} of {self._modules[mark]}" if name else self._modules[mark]
-        return f"{whose} is gone: {since} (load it again)"
+        owner = f"{name} of {self._modules[mark]}" if name else self._modules[mark]
+        return f"{owner} is gone: {since} (load it again)"
 
 
 def _first_text(packet: bytes, offset: int) -> str | None:
@@ -127,9 +127,9 @@ def _first_text(packet: bytes, offset: int) -> str | None:
 UPLOAD_BYTES = 1 << 24
 """Longest packet of a client: a file and its header."""
 
-_MOST_BYTES = 1 << 26
-_MOST_FILES = 64
-_LONGEST_NAME = 128
+_MAX_BYTES = 1 << 26
+_MAX_FILES = 64
+_MAX_NAME_BYTES = 128
 
 
 class UploadedFiles:
@@ -138,27 +138,27 @@ class UploadedFiles:
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
         self._sizes: dict[str, int] = {}
-        self._at: Path | None = None
+        self._folder: Path | None = None
 
     @property
     def folder(self) -> Path:
         """The session's folder, created on first use."""
-        if self._at is None:
-            self._at = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="utvm-session-")))
-        return self._at
+        if self._folder is None:
+            self._folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="utvm-session-")))
+        return self._folder
 
     def put(self, name: str, data: bytes) -> None:
         """Store a file, replacing one of the same name."""
         others = {other: size for other, size in self._sizes.items() if other != name}
-        if len(others) >= _MOST_FILES or sum(others.values()) + len(data) > _MOST_BYTES:
+        if len(others) >= _MAX_FILES or sum(others.values()) + len(data) > _MAX_BYTES:
             raise ConfigError(
-                f"{name} is too much: a session has at most {_MOST_FILES} files of {_MOST_BYTES} bytes together",
-                "remove files that are not needed any more",
+                f"{name} is too much: a session has at most {_MAX_FILES} files of {_MAX_BYTES} bytes together",
+                "remove files that are no longer needed",
             )
         try:
             self._path_of(name).write_bytes(data)
         except OSError as error:
-            raise ConfigError(f"{name} cannot be kept: {error.strerror or error}") from error
+            raise ConfigError(f"{name} cannot be stored: {error.strerror or error}") from error
         self._sizes = {**others, name: len(data)}
 
     def remove(self, name: str) -> None:
@@ -178,13 +178,13 @@ class UploadedFiles:
     def close(self) -> None:
         """Remove all files. Safe to call again."""
         self._sizes.clear()
-        self._at = None
+        self._folder = None
         self._open.close()
 
     def _path_of(self, name: str) -> Path:
-        good = name not in ("", ".", "..") and "/" not in name and name.isprintable()
-        if not good or len(name.encode()) > _LONGEST_NAME:
-            raise ConfigError(f"{name[:_LONGEST_NAME]!r} is not a file name", "a short name without folders")
+        is_name = name not in ("", ".", "..") and "/" not in name and name.isprintable()
+        if not is_name or len(name.encode()) > _MAX_NAME_BYTES:
+            raise ConfigError(f"{name[:_MAX_NAME_BYTES]!r} is not a file name", "a short name without folders")
         uploaded = self.folder / "uploaded"
         uploaded.mkdir(exist_ok=True)
         return uploaded / name
@@ -216,7 +216,7 @@ class ModuleBoard:
         self._base = base
         self._say = say
         self._modules = modules
-        self._there = contextlib.ExitStack()
+        self._stack = contextlib.ExitStack()
         self._image: Firmware | None = None
         self.board: RpcBoard
 
@@ -225,7 +225,7 @@ class ModuleBoard:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._there.close()
+        self._stack.close()
 
     @property
     def program_logic(self) -> Callable[[Path], object] | None:
@@ -248,28 +248,28 @@ class ModuleBoard:
         if not self._modules:
             raise ConfigError(
                 f"{name}: a module for {self._base.board.name} runs on this computer, and anybody may connect",
-                "leave out --anyone: from the server's own user, modules are taken",
+                "leave out --anyone: from the server's own user, modules are accepted",
             )
         data, base = file.read_bytes(), self._base
-        ready = cache.Cache(READY).directory
-        ready.mkdir(parents=True, exist_ok=True)
-        read = accelerator_of(base.board).reads if base.board.accelerator else ()
+        objects = cache.Cache(READY).directory
+        objects.mkdir(parents=True, exist_ok=True)
+        accelerator_files = accelerator_of(base.board).reads if base.board.accelerator else ()
         readable = (
             PACKAGE,
             DATA / "toolchains",
             DATA / "docs",
             base.board.directory,
             base.elf,
-            ready,
+            objects,
             folder,
-            *read,
+            *accelerator_files,
         )
-        can = landlock.can_confine()
+        confined = landlock.can_confine()
 
         def build_module() -> Firmware:
-            return self._build_module(read_module(name, data, base.elf), folder, can)
+            return self._build_module(read_module(name, data, base.elf), folder, confined)
 
-        return landlock.run_in_landlock(build_module, readable) if can else build_module()
+        return landlock.run_in_landlock(build_module, readable) if confined else build_module()
 
     def put(self, name: str, firmware: Firmware) -> Link:
         before = self._image
@@ -282,7 +282,7 @@ class ModuleBoard:
     def _build_module(self, module: Module, folder: Path, confined: bool) -> Firmware:
         if not confined and (module.sources or module.libraries):
             raise ConfigError(
-                f"{module.name} is C, and its compiler cannot be kept from this computer's files (Landlock)",
+                f"{module.name} is C, and its compiler cannot be denied this computer's files (Landlock)",
                 "upload an object, or serve from Linux 5.13 or later",
             )
         base = self._base
@@ -311,8 +311,8 @@ class ModuleBoard:
 
     def _program(self, firmware: Firmware) -> None:
         self._image = None
-        self._there.close()
-        self.board = self._there.enter_context(start_rpc(self._connection, firmware, self._say))
+        self._stack.close()
+        self.board = self._stack.enter_context(start_rpc(self._connection, firmware, self._say))
         self._image = firmware
 
 
@@ -374,8 +374,8 @@ class ServedLink:
         try:
             if code == Code.GET_FUNCTION:
                 name = values_at(packet, 4)[0].of(packet).decode("utf-8", "replace")
-                there = name in _NAMES and (name != _PROGRAM or self._served.program_logic is not None)
-                return name if there else ""
+                is_known = name in _NAMES and (name != _PROGRAM or self._served.program_logic is not None)
+                return name if is_known else ""
             if code == Code.CALL:
                 (handle,) = struct.unpack_from("<Q", packet, 4)
             elif code == Code.FREE_HANDLE:
@@ -432,16 +432,16 @@ class ServedLink:
     def _fill(self, packet: bytes, values: list[PacketValue]) -> bytes:
         (tensor,) = values
         if tensor.kind != TypeIndex.TENSOR:
-            raise ValueError("a tensor is to be filled")
-        described = tensor.of(packet)
-        dimensions, kind, bits, lanes = struct.unpack_from("<iBBH", described, 16)
-        shape = struct.unpack_from(f"<{dimensions}Q", described, 24)
-        (offset,) = struct.unpack_from("<Q", described, len(described) - 8)
+            raise ValueError("expected a tensor")
+        description = tensor.of(packet)
+        dimensions, kind, bits, lanes = struct.unpack_from("<iBBH", description, 16)
+        shape = struct.unpack_from(f"<{dimensions}Q", description, 24)
+        (offset,) = struct.unpack_from("<Q", description, len(description) - 8)
         data = _random(kind, bits, math.prod(shape) * lanes)
         for at in range(0, len(data), _PIECE):
             piece = data[at : at + _PIECE]
-            where = described[:-8] + struct.pack("<Q", offset + at)
-            copy = struct.pack("<i", Code.COPY_TO) + where + struct.pack("<Q", len(piece)) + piece
+            head = description[:-8] + struct.pack("<Q", offset + at)
+            copy = struct.pack("<i", Code.COPY_TO) + head + struct.pack("<Q", len(piece)) + piece
             answer = self.request(copy, self._timeout)
             if code_of(answer) == Code.EXCEPTION:
                 return answer

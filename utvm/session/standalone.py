@@ -65,7 +65,7 @@ class ReportReader:
     def __init__(self) -> None:
         self.damaged = 0
         self._rest = b""
-        self._begun: bytes | None = None
+        self._partial: bytes | None = None
 
     def feed(self, data: bytes) -> list[Report]:
         """Process output and return the reports completed by it."""
@@ -75,15 +75,15 @@ class ReportReader:
 
     def _take(self, line: bytes) -> Report | None:
         if line.startswith(_BEGINS):
-            self.damaged += self._begun is not None
-            self._begun = line
-        elif self._begun is not None and line.startswith(_END_BEGINS):
-            content, self._begun = self._begun, None
+            self.damaged += self._partial is not None
+            self._partial = line
+        elif self._partial is not None and line.startswith(_END_BEGINS):
+            content, self._partial = self._partial, None
             report = _parse(content) if line == _END % zlib.crc32(content) else None
             self.damaged += report is None
             return report
-        elif self._begun is not None:
-            self._begun += line
+        elif self._partial is not None:
+            self._partial += line
         return None
 
 
@@ -112,7 +112,7 @@ def _parse(content: bytes) -> Report | None:
 
 
 _PATIENCE = 0.5  # Seconds of silence before checking the connection.
-_LOOKS = (8, 40)  # Numbers of such silences after which the core is checked too.
+_CORE_CHECKS = (8, 40)  # Numbers of such silences after which the core is checked too.
 _TAIL = 200  # Bytes of console output quoted in errors.
 
 
@@ -174,7 +174,7 @@ class StandaloneRunner:
         self.connection.check()
         self._silences += 1
         # RTT uses the debug port itself.
-        if self.firmware.pipe is None and self._silences in _LOOKS:
+        if self.firmware.pipe is None and self._silences in _CORE_CHECKS:
             with contextlib.suppress(errors.ProbeError):
                 diagnosis.check_core(self.connection, self.firmware)
 
@@ -202,20 +202,20 @@ def wait_for_report(
             return reports[0]
         if not data:
             check()
-    if where := look():
-        where = f"; {where}"
+    if state := look():
+        state = f"; {state}"
     damaged = f", but {reader.damaged} damaged ones" if reader.damaged else ""
     raise errors.BoardError(
-        f"{board} made no report within {timeout:g} s{damaged}{where}; its console ends with {output!r}",
-        "" if where else "is the console's speed the one in board.yaml, and does nothing else read it?",
+        f"{board} made no report within {timeout:g} s{damaged}{state}; its console ends with {output!r}",
+        "" if state else "is the console's speed that of board.yaml, and does no other program read it?",
     )
 
 
 def result_of(report: Report, firmware: Firmware, unit: str) -> running.RunResult:
     """Return the result in a report, or raise the fault; ``unit`` is that of the board's counter."""
     if isinstance(report, FaultReport):
-        whole = len(report.record) == fault.RECORD_SIZE
-        record = fault.FaultRecord.parse(report.record, firmware.board.architecture) if whole else None
+        is_complete = len(report.record) == fault.RECORD_SIZE
+        record = fault.FaultRecord.parse(report.record, firmware.board.architecture) if is_complete else None
         if record is None:
             raise errors.BoardError(f"the board reports a fault that cannot be read: {report.record.hex()}")
         raise diagnosis.explain(firmware, record, report.trace)

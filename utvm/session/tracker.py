@@ -64,9 +64,9 @@ class Registration:
         while not self._stopping:
             try:
                 with _connect(self._address) as self._socket:
-                    self._introduce()
+                    self._register()
                     trouble = ""
-                    self._stay()
+                    self._keep_registered()
             except (OSError, ValueError) as error:
                 if not self._stopping and str(error) != trouble:
                     trouble = str(error)
@@ -80,10 +80,10 @@ class Registration:
         """End :meth:`run` from another thread."""
         self._stopping = True
         self._changed.set()
-        connected = self._socket
-        if connected is not None:
+        connection = self._socket
+        if connection is not None:
             with contextlib.suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def take(self, match_key: str) -> bool:
         """Return True if a client's match key is valid, and invalidate it."""
@@ -105,7 +105,7 @@ class Registration:
             self._changed.wait(self._period)
             self._changed.clear()
 
-    def _introduce(self) -> None:
+    def _register(self) -> None:
         assert self._socket
         try:
             self._socket.sendall(struct.pack("<i", _MAGIC))
@@ -121,9 +121,9 @@ class Registration:
         self._ask([_Code.UPDATE_INFO, {"key": f"server:{self._key}", "addr": [None, self._port]}])
 
     def _not_a_tracker(self, why: str) -> TransportError:
-        return TransportError(f"what listens on {self._name} is not an RPC tracker: {why}", "check the address")
+        return TransportError(f"the server at {self._name} is not an RPC tracker: {why}", "check the address")
 
-    def _stay(self) -> None:
+    def _keep_registered(self) -> None:
         unused = 0
         while not self._stopping:
             if self._put_if_free():
@@ -148,19 +148,19 @@ class Registration:
         self._ask([_Code.PUT, self._key, [self._port, match_key], None])
         return True
 
-    def _ask(self, question: list[Any]) -> Any:
+    def _ask(self, request: list[Any]) -> Any:
         assert self._socket
-        data = json.dumps(question).encode()
+        data = json.dumps(request).encode()
         self._socket.sendall(struct.pack("<i", len(data)) + data)
         (size,) = struct.unpack("<i", self._read(4))
         if not 0 < size <= _ANSWER_LIMIT:
             raise ValueError(f"it announced an answer of {size} bytes")
         answer = json.loads(self._read(size))
-        if question[0] == _Code.PENDING_MATCH_KEYS:
+        if request[0] == _Code.PENDING_MATCH_KEYS:
             if not isinstance(answer, list):
                 raise ValueError(f"it answered {answer!r} when asked for match keys")
         elif answer != _Code.SUCCESS:
-            raise ValueError(f"it refused {question[0].name} with {answer!r}")
+            raise ValueError(f"it refused {request[0].name} with {answer!r}")
         return answer
 
     def _read(self, size: int) -> bytes:

@@ -20,7 +20,7 @@ from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
 _INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child does not read.
-_LAST_MOMENTS = 1.0  # Most seconds between a child's last byte and its exit.
+_LAST_MOMENTS = 1.0  # Maximum seconds between a child's last byte and its exit.
 
 
 class Transport(Protocol):
@@ -48,7 +48,7 @@ class ChildProcess:
     """A program's standard input and output as a transport, with standard error in a log file.
 
     Entering starts it; leaving or :meth:`close` ends it: SIGTERM first, after ``stop_timeout`` seconds SIGKILL to
-    all its processes. The kernel ends it when the thread that started it ends, so enter it from a lasting one. It
+    all its processes. The kernel ends it with the thread that started it, so enter it from one that lives on. It
     must read written bytes within ``write_timeout`` seconds.
     """
 
@@ -176,12 +176,12 @@ class ChildProcess:
         try:
             code = self._process.wait(_LAST_MOMENTS)
         except subprocess.TimeoutExpired:
-            what = "closed its standard input or output"
+            event = "closed its standard input or output"
         else:
             ended = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
-            what = f"was ended: {self._watch.reason}" if self._watch.reason else ended
-        words = run.last_lines(self.log)
-        return TransportError(f"{self.name} {what}" + (f"; its log ends with:\n{words}" if words else ""))
+            event = f"was ended: {self._watch.reason}" if self._watch.reason else ended
+        lines = run.last_lines(self.log)
+        return TransportError(f"{self.name} {event}" + (f"; its log ends with:\n{lines}" if lines else ""))
 
 
 class _Descriptors(service.Closing):
@@ -218,7 +218,7 @@ class _Descriptors(service.Closing):
         ready = select.poll()
         ready.register(descriptor, event)
         if self._output not in {descriptor, -1}:
-            # A peer that dies before it opens its end of the input closes none: only writing to it fails.
+            # If the peer dies before it opens the input, only writing to it fails.
             ready.register(self._output, 0)
         return bool(ready.poll(max(0.0, timeout) * 1000))
 

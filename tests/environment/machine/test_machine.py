@@ -284,7 +284,7 @@ def test_box_is_tested_with_a_probe_chosen_by_serial(up: Real, tmp_path: Path) -
     report = read_report(tmp_path / "reports")
     assert (report["board"]["serial"], report["environment"]["place"]["kind"]) == ("OUTSIDE-1", "vm")
     # It was another machine than this checkout's, and it is gone.
-    assert said.endswith("the machine is gone\n")
+    assert said.endswith("the machine is removed\n")
     assert {one.name for one in libvirt.domains()} == before
     assert not list((up.records.folder.parent.parent / "test" / "machines").glob("*"))
 

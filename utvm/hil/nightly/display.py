@@ -52,7 +52,7 @@ class NightlyDisplay:
             left = f", about {format_duration(spent * (self._total - self._ended) / self._ended)} left"
         self.print_line(
             f"{self._ended} of {self._total} boards after {format_duration(spent)}{left}; "
-            f"at work: {', '.join(running)}"
+            f"running: {', '.join(running)}"
         )
 
     def close(self, report: NightlyReport, directory: Path, warning: str = "") -> None:

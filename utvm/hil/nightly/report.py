@@ -157,11 +157,11 @@ class TestOfNight:
         """Outcomes with the number of boards that passed and the names of the others."""
         parts = []
         for outcome in _WORST_FIRST:
-            where = self.boards.get(outcome, ())
-            if where and outcome is Outcome.PASSED:
-                parts.append(f"passed on {len(where)}")
-            elif where:
-                parts.append(f"{outcome.value} on {', '.join(where)}")
+            boards = self.boards.get(outcome, ())
+            if boards and outcome is Outcome.PASSED:
+                parts.append(f"passed on {len(boards)}")
+            elif boards:
+                parts.append(f"{outcome.value} on {', '.join(boards)}")
         return "; ".join(parts)
 
 
@@ -278,10 +278,10 @@ def _suite(result: BoardResult) -> ET.Element:
 def last_line(report: NightlyReport) -> str:
     """Return the verdict in one line: counts per verdict, boards with trouble, exit code."""
     counts = [f"{report.count(verdict)} {verdict.value}" for verdict in Verdict if report.count(verdict)]
-    unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
+    troubled = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
     return (
         f"{display.VERDICTS[report.verdict][0]}: {len(report.boards)} boards, {', '.join(counts)}"
-        + (f" ({', '.join(unwell)})" if unwell else "")
+        + (f" ({', '.join(troubled)})" if troubled else "")
         + f"; exit code {int(report.verdict.exit_code)}"
     )
 
@@ -309,9 +309,9 @@ class News:
     """Tests and boards that differ from their last state in earlier nightly reports.
 
     Attributes:
-        broken: names of failing tests that did not fail, and of boards without a verdict that had one.
-        recovered: names of those that failed.
-        failing: number of the others that fail.
+        broken: failing tests that did not fail before, and boards that no longer have a verdict.
+        recovered: tests and boards that were broken before and no longer are.
+        failing: number of tests and boards that were broken before and still are.
     """
 
     broken: tuple[str, ...]
@@ -343,7 +343,7 @@ def _name(key: tuple[str, str]) -> str:
 
 
 def _read_boards(path: Path) -> Iterator[tuple[str, str, Mapping[str, Any] | None]]:
-    """Yield the boards of a nightly report; a damaged file holds nothing."""
+    """Yield the boards of a nightly report; none if the file is damaged."""
     for board in _read(path).get("boards", ()):
         yield board["label"], board["verdict"], _read(path.parent / board["report"]) if board["report"] else None
 
@@ -356,7 +356,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {}
 
 
-# Key of the text in the JSON that a service takes, and what else is in it; a mail is the text itself. Sources:
+# Key of the text in a service's JSON, and its other keys; a mail is plain text, without JSON. Sources:
 # api.slack.com/messaging/webhooks; spec.matrix.org, m.room.message.
 _SERVICES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "mail": ("", {}),
@@ -378,7 +378,7 @@ def parse_targets(notify: str) -> list[tuple[str, Path]]:
 
 
 def write_message(target: tuple[str, Path], report: NightlyReport, news: News) -> None:
-    """Write a message on news (first line: subject) before those that were not delivered yet."""
+    """Write a message on changed tests, above messages in the file that were not delivered yet."""
     if not news.broken and not news.recovered:
         return
     key, more = _SERVICES[target[0]]

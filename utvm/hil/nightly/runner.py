@@ -107,14 +107,14 @@ class RunningJob:
         self._say: Callable[[str], None] = lambda line: say(f"{job.label}: {line}")
         self._started = time.monotonic()
         self._step_started = self._started
-        self._late = False
-        self._healthy: Mapping[str, Any] | None = None
-        self._leased: JobLease | None = None
+        self._timed_out = False
+        self._health_report: Mapping[str, Any] | None = None
+        self._job_lease: JobLease | None = None
         self._failures: list[str] = []  # reasons of runs without a verdict, on this computer
         self._process: service.Subprocess | None = None
         if job.entry.place == "farm":
-            self._leased = JobLease(job, folder, used, self._say)
-            stack.enter_context(self._leased)
+            self._job_lease = JobLease(job, folder, used, self._say)
+            stack.enter_context(self._job_lease)
         else:
             self._process = self._start(HEALTH, job.choice, [HEALTH])
 
@@ -123,19 +123,19 @@ class RunningJob:
         if self._process is None:
             return self._await_board()
         if self._process.running:
-            if not self._late and time.monotonic() > self._step_started + 60 * self.job.entry.minutes:
-                self._late = True
+            if not self._timed_out and time.monotonic() > self._step_started + 60 * self.job.entry.minutes:
+                self._timed_out = True
                 self._process.ask_to_end()
                 self._step_started = time.monotonic()
-            elif self._late and time.monotonic() > self._step_started + PATIENCE:
+            elif self._timed_out and time.monotonic() > self._step_started + PATIENCE:
                 self._process.stop()
             return None
         result = self._read_result()
-        if self._healthy is None and result.verdict is Verdict.PASSED:
-            self._healthy = result.content
+        if self._health_report is None and result.verdict is Verdict.PASSED:
+            self._health_report = result.content
             self._start_suites(result)
             return None
-        if self._leased is None:
+        if self._job_lease is None:
             if (
                 result.verdict.exit_code is not ExitCode.INFRASTRUCTURE
                 or len(self._failures) >= self.job.entry.reruns
@@ -143,19 +143,19 @@ class RunningJob:
                 return result
             self._failures.append(result.reason.partition(_BEFORE)[0])
             self._say(f"{self._failures[-1]}; once more")
-            self._healthy, self._late = None, False
+            self._health_report, self._timed_out = None, False
             self._step_started = time.monotonic()
             self._process = self._start(HEALTH, self.job.choice, [HEALTH])
             return None
-        again = self._leased.finish(result)
-        if again:
-            self._healthy, self._process, self._late = None, None, False
-        return None if again else result
+        is_repeated = self._job_lease.finish(result)
+        if is_repeated:
+            self._health_report, self._process, self._timed_out = None, None, False
+        return None if is_repeated else result
 
     def _await_board(self) -> BoardResult | None:
-        assert self._leased
+        assert self._job_lease
         try:
-            lease = self._leased.poll()
+            lease = self._job_lease.poll()
         except UtvmError as error:
             return self._result(Verdict.INFRASTRUCTURE, error.message, None, None)
         if lease:
@@ -176,9 +176,9 @@ class RunningJob:
         self._process.stop()
         # It may have ended just before.
         result = self._read_result()
-        if self._healthy is not None and result.verdict.exit_code is not ExitCode.INFRASTRUCTURE:
+        if self._health_report is not None and result.verdict.exit_code is not ExitCode.INFRASTRUCTURE:
             return result
-        phase = "its suites" if self._healthy is not None else "its health check"
+        phase = "its suites" if self._health_report is not None else "its health check"
         return self._result(Verdict.INTERRUPTED, f"interrupted during {phase}", result.content, result.source)
 
     def _start_suites(self, health: BoardResult) -> None:
@@ -189,19 +189,19 @@ class RunningJob:
         kind = "auto" if health.board.kind == "process" else cast(BoardKind, health.board.kind)
         choice = dataclasses.replace(self.job.choice, kind=kind, serial=serial)
         self._process = self._start("suites", choice, self.job.entry.suites or ())
-        if self._leased and self._leased.lease:
-            self._leased.lease.when_lost(self._process.ask_to_end)
+        if self._job_lease and self._job_lease.lease:
+            self._job_lease.lease.when_lost(self._process.ask_to_end)
 
     def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> service.Subprocess:
         rerun = f"again-{len(self._failures)}" if self._failures else ""
-        folder = self._folder / (self._leased.folder if self._leased else rerun) / step
+        folder = self._folder / (self._job_lease.folder if self._job_lease else rerun) / step
         command = [
             *interpreter.python_command("utvm", "hil"),
             *words(choice),
             *words(PlaceChoice(self.job.entry.place)),
         ]
         command += [*words(ReportChoice(str(folder / "reports"))), *words(SuiteChoice(",".join(suites)))]
-        lease = self._leased.lease if self._leased else None
+        lease = self._job_lease.lease if self._job_lease else None
         if lease:
             command = ["env", *(f"{name}={value}" for name, value in lease.variables().items()), *command]
         process = service.Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
@@ -215,10 +215,10 @@ class RunningJob:
         with contextlib.suppress(ConfigError):
             content = schemas.read_report(source / "report.json")
         verdict, reason = Verdict.INFRASTRUCTURE, ""
-        lease = self._leased.lease if self._leased else None
+        lease = self._job_lease.lease if self._job_lease else None
         if lease and lease.lost:
             reason = f"the lease of {lease.place} was lost: {lease.lost}"
-        elif self._late:
+        elif self._timed_out:
             reason = f"took longer than {self.job.entry.minutes:g} minutes and was ended"
         elif content is None:
             output = self._process.log_tail()
@@ -231,7 +231,7 @@ class RunningJob:
             verdict = Verdict(content["verdict"])
             reason = content["trouble"] or schemas.first_trouble(content)
         lease_lost = lease is not None and lease.lost
-        if self._healthy is None and verdict is not Verdict.PASSED and not lease_lost:
+        if self._health_report is None and verdict is not Verdict.PASSED and not lease_lost:
             verdict, reason = Verdict.BAD, f"health check: {reason}"
         return self._result(verdict, reason, content, source if content else None)
 
@@ -239,7 +239,7 @@ class RunningJob:
         self, verdict: Verdict, reason: str, content: Mapping[str, Any] | None, source: Path | None
     ) -> BoardResult:
         entry = self.job.entry
-        known = content or self._healthy
+        description = content or self._health_report
         now = time.monotonic()
         return dataclasses.replace(
             not_run_result(
@@ -247,15 +247,15 @@ class RunningJob:
             ),
             board=BoardIdentity(
                 self.job.board.full_name,
-                known["board"]["kind"] if known else self.job.kind,
-                serial=known["board"]["serial"] if known else entry.serial,
+                description["board"]["kind"] if description else self.job.kind,
+                serial=description["board"]["serial"] if description else entry.serial,
             ),
             verdict=verdict,
             duration_s=now - self._started,
-            suites_s=0.0 if self._healthy is None else now - self._step_started,
+            suites_s=0.0 if self._health_report is None else now - self._step_started,
             content=content,
             source=source.resolve() if source else None,
-            lease=self._leased.record if self._leased else None,
+            lease=self._job_lease.record if self._job_lease else None,
         )
 
 
@@ -270,10 +270,10 @@ def not_run_result(job: plan.Job, reason: str) -> BoardResult:
     )
 
 
-# Most memory a run of all suites takes, with TVM and the emulator, rounded up.
-_BYTES_A_BOARD = 2**30
+# Maximum memory of a run of all suites, with TVM and the emulator, rounded up.
+_BYTES_PER_BOARD = 2**30
 
-_POLL = 0.1  # Seconds; a job takes tens of them.
+_POLL = 0.1  # Seconds; a job takes tens of seconds.
 
 
 def count_parallel_jobs() -> int:
@@ -282,7 +282,7 @@ def count_parallel_jobs() -> int:
     An emulated board keeps one core busy. At least 1.
     """
     cores = len(os.sched_getaffinity(0))
-    return max(1, min(cores, psutil.virtual_memory().available // _BYTES_A_BOARD))
+    return max(1, min(cores, psutil.virtual_memory().available // _BYTES_PER_BOARD))
 
 
 def run(
@@ -305,7 +305,7 @@ def run(
         folder.mkdir(parents=True)
     except OSError as error:
         raise ConfigError(
-            f"{folder}: cannot be made: {error.strerror}", "make it writable, or choose another --report-dir"
+            f"{folder}: cannot be created: {error.strerror}", "make it writable, or choose another --report-dir"
         ) from error
     display = NightlyDisplay(standard_output())
     display.begin(run_id, queue, jobs)
@@ -369,5 +369,5 @@ def _run_all(
                     finish(running_job.interrupted_result(deadline))
     for job in queue:
         if job.label not in results:
-            finish(not_run_result(job, "not run: the nightly run was interrupted before its turn"))
+            finish(not_run_result(job, "not run: the nightly run was interrupted before this job started"))
     return interrupted

@@ -26,7 +26,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "host": PROCESS,
     "riscv": riscv.RISCV,
 }
-"""By folder name in the runtime."""
+"""Architectures by folder name in the runtime."""
 
 _MAGIC = 0x544C5546
 _STATUS_WORDS = 6
@@ -36,8 +36,8 @@ _LAYOUT = struct.Struct(f"<II{_STATUS_WORDS}IIIIIQ{_REGISTERS}Q96s")
 RECORD_SIZE = _LAYOUT.size
 """Size of ``utvm_fault_t`` in bytes."""
 
-_NOTHING = 0xFFFFFFFF
-_REGISTERS_A_LINE = 6
+_NONE = 0xFFFFFFFF
+_REGISTERS_PER_LINE = 6
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class FaultRecord:
             core.meaning(exception, status),
             registers,
             core,
-            None if program == _NOTHING else program,
-            None if step == _NOTHING else step,
+            None if program == _NONE else program,
+            None if step == _NONE else step,
             stack,
             stack_bytes,
             text.partition(b"\0")[0].decode(errors="replace"),
@@ -115,8 +115,8 @@ class FaultRecord:
         else:
             lines.append(f"  at pc {self.pc:#010x}  {source_line}".rstrip())
             values = [f"{name}={value:#x}" for name, value in self.registers.items()]
-            for first in range(0, len(values), _REGISTERS_A_LINE):
-                lines.append("  " + " ".join(values[first : first + _REGISTERS_A_LINE]))
+            for first in range(0, len(values), _REGISTERS_PER_LINE):
+                lines.append("  " + " ".join(values[first : first + _REGISTERS_PER_LINE]))
         lines.append(f"  {meaning.status}")
         return "\n".join(lines)
 

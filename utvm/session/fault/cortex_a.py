@@ -40,12 +40,12 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
-def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
+def _fault_of(core: ReadableCore) -> tuple[Meaning, int | None] | None:
     # Not every debugger can read the fault status registers.
     name = _FAULT_MODES.get(core.register("cpsr") & 0x1F)
     return (Meaning(name), None) if name else None
 
 
 CORTEX_A = Architecture(
-    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"), "sp", "pc", _meaning, "EM_ARM", _standing
+    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"), "sp", "pc", _meaning, "EM_ARM", _fault_of
 )

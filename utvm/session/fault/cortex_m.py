@@ -28,7 +28,7 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
-def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
+def _fault_of(core: ReadableCore) -> tuple[Meaning, int | None] | None:
     exception = core.register("xpsr") & 0x1FF
     locked_up = core.register("pc") & ~1 == _LOCKED_UP
     if exception not in _FAULTS and not locked_up:
@@ -45,5 +45,5 @@ def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
 
 
 CORTEX_M = Architecture(
-    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "xpsr"), "sp", "pc", _meaning, "EM_ARM", _standing
+    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "xpsr"), "sp", "pc", _meaning, "EM_ARM", _fault_of
 )

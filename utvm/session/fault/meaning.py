@@ -48,7 +48,7 @@ class Architecture:
         stack_pointer, program_counter: names of registers.
         meaning: decodes an exception number and the six status words.
         machine: ELF machine, such as ``EM_ARM``; empty for host processes.
-        standing: reads the fault of a halted core, and the address of the faulting instruction if known.
+        current_fault: reads the fault of a halted core, and the address of the faulting instruction if known.
     """
 
     registers: tuple[str, ...]
@@ -56,4 +56,4 @@ class Architecture:
     program_counter: str
     meaning: Callable[[int, Sequence[int]], Meaning]
     machine: str = ""
-    standing: Callable[[ReadableCore], "tuple[Meaning, int | None] | None"] = lambda _: None
+    current_fault: Callable[[ReadableCore], "tuple[Meaning, int | None] | None"] = lambda _: None

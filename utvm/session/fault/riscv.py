@@ -25,14 +25,14 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     )
 
 
-def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
-    cause, status, place = (core.register(name) for name in ("mcause", "mstatus", "mepc"))
+def _fault_of(core: ReadableCore) -> tuple[Meaning, int | None] | None:
+    cause, status, pc = (core.register(name) for name in ("mcause", "mstatus", "mepc"))
     # In a trap from machine mode, MIE is clear and MPP holds machine mode until mret.
     trapped = not status & _MIE and status & _MPP == _MPP
-    if cause not in _FAULTS or not trapped or not (cause or place):
+    if cause not in _FAULTS or not trapped or not (cause or pc):
         return None
     value = core.register("mtval")
-    return _meaning(cause, (value & 0xFFFFFFFF, value >> 32, status & 0xFFFFFFFF)), place
+    return _meaning(cause, (value & 0xFFFFFFFF, value >> 32, status & 0xFFFFFFFF)), pc
 
 
 _NAMES = ("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1")
@@ -48,5 +48,5 @@ RISCV = Architecture(
     "pc",
     _meaning,
     "EM_RISCV",
-    _standing,
+    _fault_of,
 )

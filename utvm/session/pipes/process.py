@@ -14,9 +14,9 @@ from utvm.session.transport import ChildProcess, TcpConnection, Transport, Wire
 class Program:
     """A program as a :class:`utvm.session.transport.Transport`; a reset starts a new process."""
 
-    def __init__(self, opened: Connection, firmware: Firmware) -> None:
+    def __init__(self, connection: Connection, firmware: Firmware) -> None:
         self._firmware = firmware
-        self._log = opened.logs / f"{opened.board.name}.log"
+        self._log = connection.logs / f"{connection.board.name}.log"
         self._running = ExitStack()
         self._pipe: Transport | None = None
 
@@ -25,16 +25,16 @@ class Program:
         self._pipe = self._running.enter_context(self._start_program())
 
     def read(self, timeout: float) -> bytes:
-        return self._now().read(timeout)
+        return self._running_pipe().read(timeout)
 
     def write(self, data: bytes) -> None:
-        self._now().write(data)
+        self._running_pipe().write(data)
 
     def close(self) -> None:
         self._pipe = None
         self._running.close()
 
-    def _now(self) -> Transport:
+    def _running_pipe(self) -> Transport:
         if self._pipe is None:
             raise TransportError(f"{self._firmware.board.name} is not running")
         return self._pipe
@@ -45,19 +45,19 @@ class Program:
         if self._firmware.pipe == "tcp":
             ours, theirs = peer.tcp_pair()
             with (
-                TcpConnection(ours) as connection,
+                TcpConnection(ours) as stream,
                 service.Service(name, [program], log=self._log, health="", stdin=theirs, error=TransportError),
             ):
-                yield connection
+                yield stream
         else:
             with ChildProcess(name, [program], log=self._log) as child:
                 yield child
 
 
 @contextmanager
-def open_wire(opened: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(connection: Connection, firmware: Firmware) -> Iterator[Wire]:
     """Connect to the program; end it on leaving."""
-    program = Program(opened, firmware)
+    program = Program(connection, firmware)
     try:
         yield Wire(program, program.restart)
     finally:

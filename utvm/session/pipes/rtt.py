@@ -27,61 +27,61 @@ _IN, _OUT = -12, -8  # Offsets from the end of a ring.
 
 
 @contextmanager
-def open_wire(opened: drivers.Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(connection: drivers.Connection, firmware: Firmware) -> Iterator[Wire]:
     """Run OpenOCD's RTT server; without OpenOCD, access the buffers directly."""
-    monitor = opened.gdb.monitor
+    monitor = connection.gdb.monitor
     block = firmware.symbols.get("utvm_rtt")
     if block is None:
         raise errors.ConfigError(
             f"{firmware.elf.name} does not support RTT: it has no utvm_rtt",
             "your application must write with utvm_pipe_write(), as the project's app/main.c did",
         )
-    if not _has_server(opened):
+    if not _has_server(connection):
         with firmware.elf.open("rb") as file:
-            buffers = Buffers(opened, block, _RING[file.read(5)[4]])
-        yield Wire(buffers, lambda: _start(opened, block))
+            buffers = Buffers(connection, block, _RING[file.read(5)[4]])
+        yield Wire(buffers, lambda: _start(connection, block))
         return
     monitor(f'rtt setup {block:#x} {_ID_BYTES} "{_ID.decode()}"')
     monitor(f"rtt polling_interval {_POLLING_INTERVAL}")
-    with Fifos() as connection:
-        monitor(f"rtt server start {{{connection.path}}} 0")
+    with Fifos() as fifos:
+        monitor(f"rtt server start {{{fifos.path}}} 0")
         try:
-            connection.connect()
-            yield Wire(connection, lambda: _restart(opened, block))
+            fifos.connect()
+            yield Wire(fifos, lambda: _restart(connection, block))
         finally:
             monitor("rtt stop")
-            monitor(f"rtt server stop {{{connection.path}}}")
+            monitor(f"rtt server stop {{{fifos.path}}}")
 
 
-def _has_server(opened: drivers.Connection) -> bool:
-    return {"OpenOCD", "memory while running"} <= opened.capabilities
+def _has_server(connection: drivers.Connection) -> bool:
+    return {"OpenOCD", "memory while running"} <= connection.capabilities
 
 
-def _restart(opened: drivers.Connection, block: int) -> None:
+def _restart(connection: drivers.Connection, block: int) -> None:
     """Reset the board and have OpenOCD search its new control block.
 
     Memory survives a reset, so OpenOCD is stopped and the old id erased before the core runs: offsets of the old
     block must not be used with the new one.
     """
-    opened.gdb.monitor("rtt stop")
-    _start(opened, block)
-    opened.gdb.monitor("rtt start")
+    connection.gdb.monitor("rtt stop")
+    _start(connection, block)
+    connection.gdb.monitor("rtt start")
 
 
-def _start(opened: drivers.Connection, block: int) -> None:
-    opened.reset(halt=True)
-    opened.write_memory(block, bytes(_ID_BYTES))
-    if _has_server(opened):
-        opened.gdb.monitor("resume")
+def _start(connection: drivers.Connection, block: int) -> None:
+    connection.reset(halt=True)
+    connection.write_memory(block, bytes(_ID_BYTES))
+    if _has_server(connection):
+        connection.gdb.monitor("resume")
     else:
-        opened.gdb.resume()
-    patience = opened.board.timeouts.start
-    deadline = time.monotonic() + patience
-    while opened.read_memory(block, len(_ID)) != _ID:
+        connection.gdb.resume()
+    timeout = connection.board.timeouts.start
+    deadline = time.monotonic() + timeout
+    while connection.read_memory(block, len(_ID)) != _ID:
         if time.monotonic() > deadline:
             raise errors.BoardError(
-                f"{opened.board.name} has set up no RTT buffers at {block:#010x} within {patience:g} s of a reset",
-                "does the core get as far? ./inv board.serve without --transport rtt shows whether it runs",
+                f"{connection.board.name} set up no RTT buffers at {block:#010x} within {timeout:g} s of a reset",
+                "does the core get that far? ./inv board.serve without --transport rtt shows whether it runs",
             )
         time.sleep(_PAUSE)
 
@@ -89,8 +89,8 @@ def _start(opened: drivers.Connection, block: int) -> None:
 class Buffers:
     """The buffers as a :class:`utvm.session.transport.Transport`, by memory accesses only."""
 
-    def __init__(self, opened: drivers.Connection, block: int, ring: struct.Struct) -> None:
-        self._connection = opened
+    def __init__(self, connection: drivers.Connection, block: int, ring: struct.Struct) -> None:
+        self._connection = connection
         self._layout = ring
         self._up = block + _RINGS
         self._down = self._up + ring.size
@@ -132,8 +132,8 @@ class Buffers:
     def _put(self, data: bytes) -> int:
         with self._connection.halted_access():
             _name, place, size, start, read_position, _flags = self._ring(self._down)
-            room = (read_position - start - 1) % size
-            part = data[: min(room, size - start)]
+            free = (read_position - start - 1) % size
+            part = data[: min(free, size - start)]
             if part:
                 self._connection.write_memory(place + start, part)
                 after = (start + len(part)) % size

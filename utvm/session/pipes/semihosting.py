@@ -36,7 +36,7 @@ class Semihosting:
         self._places = places
         self._gdb = connection.gdb
         self._to_board = bytearray()
-        self._room: tuple[int, int] | None = None  # Address and size of a pending read buffer.
+        self._read_buffer: tuple[int, int] | None = None  # Address and size of a pending read buffer.
 
     def restart(self) -> None:
         """Reset the board and let it run."""
@@ -56,7 +56,7 @@ class Semihosting:
                     f"{self._connection.board.name} cannot be halted", "check its power and its cable"
                 )
         self._to_board.clear()
-        self._room = None
+        self._read_buffer = None
 
     def read(self, timeout: float) -> bytes:
         """Handle the board's calls until it writes data, and return it; empty on timeout."""
@@ -64,7 +64,7 @@ class Semihosting:
         data = b""
         while not data:
             left = max(0.0, deadline - time.monotonic())
-            if self._room is not None:
+            if self._read_buffer is not None:
                 # It waits for input and sends nothing before that.
                 time.sleep(left)
                 break
@@ -82,8 +82,8 @@ class Semihosting:
         operation, arguments = self._call()
         data = b""
         if operation == _SYS_OPEN:
-            name, _mode, letters = arguments
-            known = letters == len(_CONSOLE_NAME) and self._gdb.read_memory(name, letters) == _CONSOLE_NAME
+            name, _mode, length = arguments
+            known = length == len(_CONSOLE_NAME) and self._gdb.read_memory(name, length) == _CONSOLE_NAME
             self._answer(_HANDLE if known else _FAILED)
         elif operation == _SYS_WRITE:
             _handle, address, size = arguments
@@ -91,7 +91,7 @@ class Semihosting:
             self._answer(0)
         elif operation == _SYS_READ:
             _handle, address, size = arguments
-            self._room = (address, size)
+            self._read_buffer = (address, size)
             self._fill()
         else:
             self._answer(_FAILED)
@@ -102,17 +102,17 @@ class Semihosting:
         if self._gdb.read_memory(pc, len(_ENTRY)) != _ENTRY:
             raise errors.TransportError(
                 f"{self._connection.board.name} stopped at {pc:#010x}, and not for a semihosting call",
-                "a core that has locked up does, and one with a breakpoint",
+                "a core that has locked up does this, or one at another breakpoint",
             )
         block = self._gdb.read_memory(self._gdb.read_register("r1"), 12)
         first, second, third = struct.unpack("<3I", block)
         return self._gdb.read_register("r0"), (first, second, third)
 
     def _fill(self) -> None:
-        if self._room is None or not self._to_board:
+        if self._read_buffer is None or not self._to_board:
             return
-        address, size = self._room
-        self._room = None
+        address, size = self._read_buffer
+        self._read_buffer = None
         data = bytes(self._to_board[:size])
         del self._to_board[:size]
         self._gdb.write_memory(address, data)
