@@ -104,7 +104,7 @@ def test_an_image_that_the_engine_lacks_is_made(engine: str, built: dict[str, An
             client.images.remove(tag)
         done = _run(engine, "echo here")
         assert done.returncode == 0, done.stderr
-        assert "there is no container image of the checkout's locks: making it, in 2 minutes" in done.stdout
+        assert "no container image for the checkout's locks: building it takes 2 minutes" in done.stdout
         assert done.stdout.endswith("here\n")
         assert client.images.get(built["tags"][0])
     assert _run(engine, "echo here").stdout == "here\n"

@@ -65,7 +65,7 @@ def test_the_first_free_board_of_any_site_is_leased(tmp_path: Path) -> None:
     refused = inv("farm.list", LG_COORDINATOR=addresses)
     assert (refused.returncode, "no coordinator answers at" in refused.stderr) == (3, True)
     wrong = inv("farm.list", LG_COORDINATOR=f"{one.address},desk")
-    assert (wrong.returncode, "'desk' is no HOST:PORT" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "'desk' is not HOST:PORT" in wrong.stderr) == (2, True)
 
 
 def test_runs_of_one_computer_wait_as_one_client_in_their_order(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_a_test_in_quarantine_fails_no_run_until_its_day_has_passed(project: Pat
     assert inv("hil").returncode == 1
     tests = json.loads((project / "build" / "reports" / "latest" / "report.json").read_text())["tests"]
     assert [test["outcome"] for test in tests] == ["skipped", "failed", "passed"]
-    first = "in quarantine until 9999-12-31, of ada: timing; it failed: assert 1 == 2"
+    first = "in quarantine until 9999-12-31, by ada: timing; it failed: assert 1 == 2"
     assert tests[0]["message"].startswith(first)
     assert tests[1]["message"].endswith("its quarantine, by ada, ended on 2020-01-01")
     (project / "utvm.yaml").write_text("boards: [{board: host}]\nquarantine: [{test: 'small::test_a'}]\n")

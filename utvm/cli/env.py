@@ -136,11 +136,11 @@ def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> 
     for finding, why in known.accepted:
         title = f"{finding.package} {finding.version}, {finding.advisory}"
         OUT.print(f"accepted until {why.until}: {title}: {why.reason}")
-    for ended in known.over:
+    for ended in known.expired:
         OUT.print(f"was accepted until {ended.until}: {ended.package}, {ended.advisory}: {ended.reason}")
-    for idle in known.idle:
-        OUT.print(f"accepted, but does not apply any more: {idle.package}, {idle.advisory}")
-    for line in known.looked_at:
+    for unused in known.unused:
+        OUT.print(f"accepted, but does not apply any more: {unused.package}, {unused.advisory}")
+    for line in known.summaries:
         OUT.print(line)
     summary = f"advisories that apply: {len(known.findings)}" if known.findings else "no known advisory applies"
     OUT.print(f"{summary}, {len(known.accepted)} accepted" if known.accepted else summary)

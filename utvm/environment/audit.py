@@ -56,13 +56,13 @@ class Finding:
         }
 
 
-def _parse_json(data: bytes, where: str) -> dict[str, Any]:
+def _parse_json(data: bytes, source: str) -> dict[str, Any]:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: not valid JSON: {' '.join(str(error).split())}", REFETCH) from error
+        raise ConfigError(f"{source}: not valid JSON: {' '.join(str(error).split())}", REFETCH) from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{where}: not a JSON object", REFETCH)
+        raise ConfigError(f"{source}: not a JSON object", REFETCH)
     return content
 
 
@@ -75,7 +75,7 @@ def read(path: Path) -> bytes:
 
 _ECOSYSTEM = "PyPI"
 # Real advisories have up to 200 kB; larger files could exhaust the memory.
-_LARGEST = 32 << 20
+_MAX_BYTES = 32 << 20
 
 
 class _Event(BaseModel):
@@ -114,22 +114,22 @@ def python_findings(
 ) -> tuple[list[Finding], datetime.datetime, int]:
     findings: list[Finding] = []
     newest, count = None, 0
-    for where, data in _files(folder):
-        content = _parse_json(data, where)
+    for source, data in _files(folder):
+        content = _parse_json(data, source)
         try:
             advisory = _Advisory.model_validate(content)
-            ours = [
+            python_entries = [
                 entry for entry in advisory.affected if entry.package and entry.package.ecosystem == _ECOSYSTEM
             ]
-            if not ours:
+            if not python_entries:
                 continue
             count += 1
             newest = max(newest or advisory.modified, advisory.modified)
             if not advisory.withdrawn:
-                findings += _applying(advisory, ours, locked)
+                findings += _matching(advisory, python_entries, locked)
         except (ValidationError, InvalidVersion) as error:
             reason = " ".join(str(error).split())
-            raise ConfigError(f"{where}: not a valid advisory: {reason}", REFETCH) from error
+            raise ConfigError(f"{source}: not a valid advisory: {reason}", REFETCH) from error
     if newest is None:
         raise ConfigError(f"{folder}: has no advisory of a Python package", REFETCH)
     return _merge_aliases(findings), newest, count
@@ -145,14 +145,14 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
             with zipfile.ZipFile(path) as archive:
                 for member in archive.infolist():
                     if member.filename.endswith(".json"):
-                        if member.file_size > _LARGEST:
+                        if member.file_size > _MAX_BYTES:
                             raise ConfigError(f"{path}: {member.filename}: is too large for an advisory", REFETCH)
                         yield f"{path}: {member.filename}", archive.read(member)
         except files.UNREADABLE_ZIP as error:
             raise ConfigError(f"{path}: cannot be read: {error}", REFETCH) from error
 
 
-def _applying(
+def _matching(
     advisory: _Advisory, affected: Sequence[_Affected], locked: Mapping[str, AbstractSet[str]]
 ) -> Iterator[Finding]:
     for entry in affected:
@@ -322,20 +322,20 @@ class Audit:
     """Findings, sorted by acceptance, and a summary line for each half of the lock.
 
     Attributes:
-        findings: not accepted, or no longer.
-        over: expired acceptances of current findings.
-        idle: acceptances that match no finding.
+        findings: those that are not accepted, or no longer.
+        expired: expired acceptances of current findings.
+        unused: acceptances that match no finding.
     """
 
     findings: Sequence[Finding]
     accepted: Sequence[tuple[Finding, Acceptance]]
-    over: Sequence[Acceptance]
-    idle: Sequence[Acceptance]
-    looked_at: Sequence[str]
+    expired: Sequence[Acceptance]
+    unused: Sequence[Acceptance]
+    summaries: Sequence[str]
 
     def as_json(self) -> dict[str, object]:
         return {
-            "looked_at": list(self.looked_at),
+            "looked_at": list(self.summaries),
             "findings": [finding.as_json() for finding in self.findings],
             "accepted": [
                 finding.as_json() | {"until": str(why.until), "reason": why.reason}
@@ -380,10 +380,10 @@ def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[Acce
             accepted.append((finding, current[0]))
         else:
             remaining.append(finding)
-    idle = [item for item in acceptances if not any(map(item.matches, (*debian.findings, *python)))]
-    over = [item for item in acceptances if item.until < today and item not in idle]
+    unused = [item for item in acceptances if not any(map(item.matches, (*debian.findings, *python)))]
+    expired = [item for item in acceptances if item.until < today and item not in unused]
     return Audit(
-        *(remaining, accepted, over, idle),
+        *(remaining, accepted, expired, unused),
         (
             f"Debian: {len(packages)} packages; {debian.tracked} of their sources are tracked for {release} "
             f"({fetched:%Y-%m-%d}); not listed: {debian.unimportant} that Debian calls unimportant, "

@@ -186,7 +186,7 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
     locked = load_lock_files()
     name = tags(locked)[0]
     if not engine.has_tag(client, name):
-        what = f"making the image {name}"
+        what = f"building the image {name}"
         with hold_alone(what, "wait for its end", _LOCK_TIMEOUT, lambda who: say(f"waiting: {what}, {who}")):
             # Another process may have built it meanwhile.
             if not engine.has_tag(client, name):
@@ -208,7 +208,7 @@ def _announce(
     store = Store()
     missing = sum(package.size for package in packages if not store.has(package)) // _MB
     fetching = f", with {missing} MB to fetch" if missing else ""
-    say(f"there is no {what} of the checkout's locks: making it, in {minutes} minutes on two idle cores{fetching}")
+    say(f"no {what} for the checkout's locks: building it takes {minutes} minutes on two idle cores{fetching}")
 
 
 _SUMS = "SHA256SUMS"
@@ -245,7 +245,7 @@ def check_key(key: str) -> None:
             f"--sign {key}: cannot be read: {error.strerror}", "create a key: minisign -G"
         ) from error
     if b"secret key" not in begin.partition(b"\n")[0]:
-        raise errors.ConfigError(f"--sign {key}: is not a secret key of minisign", "make one: minisign -G -s FILE")
+        raise errors.ConfigError(f"--sign {key}: is not a secret key of minisign", "create: minisign -G -s FILE")
     if shutil.which("minisign") is None:
         raise errors.ProvisionError("minisign is not installed", "sudo apt-get install minisign")
 
@@ -273,7 +273,7 @@ pipx install ./{wheel}        # the command utvm
 ./inv vm.up --box FOLDER/utvm.json    # in a checkout: the box
 ```
 
-The container image lies in `oci/`, as an OCI layout; its digest is that of its manifest.
+The container image is in `oci/`, as an OCI layout; its digest is that of its manifest.
 """
 
 
@@ -298,8 +298,8 @@ def build_package(folder: Path) -> dict[str, str]:
 
 def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
     sources = read_checkout(paths.ROOT)
-    of = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
+    head = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
     use = _USE.format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))
     rows = "".join(f"| {name} | `{digest}` |\n" for name, digest in digests.items())
-    text = f"# utvm {utvm.__version__}\n\n{of}{changed}\n## Digests\n\n| part | digest |\n|---|---|\n{rows}{use}"
+    text = f"# utvm {utvm.__version__}\n\n{head}{changed}\n## Digests\n\n| part | digest |\n|---|---|\n{rows}{use}"
     (folder / NOTES).write_text(text, encoding="utf-8")

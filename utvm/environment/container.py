@@ -85,7 +85,7 @@ def run(
 
 
 def _stop_and_get_verdict(container: Container) -> int | None:
-    with contextlib.suppress(docker.errors.APIError):  # it has just ended, or did not begin
+    with contextlib.suppress(docker.errors.APIError):  # it has just ended, or has not begun
         container.kill(signal="SIGTERM")
     container.reload()
     if container.status == "created":
@@ -252,14 +252,14 @@ class InContainer:
                 raise ConfigError(
                     f"{folder}: cannot be created: {error.strerror}", "choose another folder"
                 ) from error
-        places = _container_paths(command.paths)
-        more = {str(path): name for path, name in places.items() if ROOT not in path.parents}
+        paths = _container_paths(command.paths)
+        mounts = {str(path): name for path, name in paths.items() if ROOT not in path.parents}
         devices = usb_access([command.probe]) if command.probe else ContainerAccess()
-        extra = dataclasses.replace(devices, folders={**devices.folders, **more})
+        extra = dataclasses.replace(devices, folders={**devices.folders, **mounts})
         with engine.connect() as client:
             image = builds.ensure_image(client, self._say)
             self._say("")
-            return run(client, image, command.argv(places, CHECKOUT), extra)
+            return run(client, image, command.argv(paths, CHECKOUT), extra)
 
 
 def _container_paths(folders: Sequence[Path]) -> dict[Path, str]:

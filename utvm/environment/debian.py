@@ -54,7 +54,7 @@ class DebianPackage(Record):
 
 
 class DebianLock(Record):
-    """All packages, sorted by name, and those of the virtual machine only; ``date`` is the newest index's."""
+    """All packages, sorted by name, and those of the virtual machine only; ``date`` is of the newest index."""
 
     date: datetime.datetime
     recipe: str
@@ -111,12 +111,12 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
         ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"],
         error=errors.ProvisionError,
     )
-    used = dict(line.split(" ", 1) for line in reversed(targets.splitlines()))
-    urls = {debian.suites[suite]: used[suite].rstrip("/") for suite in debian.suites if suite in used}
-    lacking = [archive for archive in archives if archive not in urls]
-    if lacking:
+    uris = dict(line.split(" ", 1) for line in reversed(targets.splitlines()))
+    urls = {debian.suites[suite]: uris[suite].rstrip("/") for suite in debian.suites if suite in uris}
+    missing = [archive for archive in archives if archive not in urls]
+    if missing:
         raise errors.ProvisionError(
-            f"this machine's apt has no source for {', '.join(lacking)} with {', '.join(debian.suites)}",
+            f"this machine's apt has no source for {', '.join(missing)} with {', '.join(debian.suites)}",
             "name a Debian mirror: --mirror URL, the folder that has debian and debian-security in it",
         )
     return urls
@@ -144,20 +144,20 @@ def resolve(
         base_system = set(re.findall(r"^Package: (.*)$", required, re.M))
         names = base_system | recipe.debian_packages.keys()
         packages = _choose(apt, bases, names)
-        more = _choose(apt, bases, names | recipe.machine.packages.keys())
+        all_packages = _choose(apt, bases, names | recipe.machine.packages.keys())
         indices = (Path(apt[1].partition("=")[2]).parent / "var/lib/apt/lists").glob("*_InRelease")
         texts = (index.read_text(encoding="utf-8") for index in indices)
         dates = [
             email.utils.parsedate_to_datetime(d) for text in texts for d in re.findall(r"^Date: (.*)$", text, re.M)
         ]
         date = max(dates).astimezone(datetime.timezone.utc)
-    if not set(packages) <= set(more):
+    if not set(packages) <= set(all_packages):
         # The machine must have all packages of the container.
-        missing = ", ".join(sorted(package.name for package in set(packages) - set(more)))
+        missing = ", ".join(sorted(package.name for package in set(packages) - set(all_packages)))
         raise errors.ProvisionError(
             f"environment.yaml: machine.packages conflict with {missing}", "choose others for the machine"
         )
-    machine = tuple(package for package in more if package not in set(packages))
+    machine = tuple(package for package in all_packages if package not in set(packages))
     if current and (current.recipe, current.packages, current.machine) == (
         recipe.debian_digest,
         packages,
@@ -175,14 +175,14 @@ def _hold(apt: Sequence[str], current: DebianLock, update: str) -> None:
         return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", output, re.M))
 
     packages = (*current.packages, *current.machine)
-    free = packages_to_update(
+    unpinned = packages_to_update(
         [update], {package.name: (package.source_package[0], package.version) for package in packages}, newest
     )
     (Path(apt[1].partition("=")[2]).parent / "etc/apt/preferences").write_text(
         "\n".join(
             f"Package: {package.name}\nPin: version {package.version}\nPin-Priority: 1001\n"
             for package in packages
-            if package.name not in free
+            if package.name not in unpinned
         )
     )
 
@@ -277,16 +277,16 @@ def packages_to_update(
     names: Sequence[str], locked: Mapping[str, tuple[str, str]], newest: Callable[[str], Stanza]
 ) -> set[str]:
     """Locked packages that must change together with the given ones; packages of one source change together."""
-    free: set[str] = set()
+    unpinned: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in free:
+        if name in unpinned:
             continue
-        free.add(name)
+        unpinned.add(name)
         waiting += [other for other, (source, _) in locked.items() if source == locked[name][0]]
         waiting += _forced_by(newest(name), locked)
-    return free
+    return unpinned
 
 
 def _forced_by(stanza: Stanza, locked: Mapping[str, tuple[str, str]]) -> Iterator[str]:

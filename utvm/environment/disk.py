@@ -109,9 +109,9 @@ def _as_root(
     """Run a command as root, or as root of a user namespace, where files keep their owners."""
     # Ends with this process, even after kill -9.
     ends_with_us = ("setpriv", "--pdeathsig", "KILL")
-    become = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
+    user_namespace = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
     return run_tool(
-        [*ends_with_us, *become, *clean_environment(variables or {}), *command],
+        [*ends_with_us, *user_namespace, *clean_environment(variables or {}), *command],
         stdin=stdin,
         timeout=_PATIENCE,
         error=ProvisionError,
@@ -133,20 +133,20 @@ def _make_file_system(programs: _Programs, root: Path, partition: Path, identity
     programs.run("usr/sbin/debugfs", "-w", "-f", "-", partition, stdin=commands)
 
 
-def used_inodes(described: str) -> Iterator[int]:
+def used_inodes(output: str) -> Iterator[int]:
     """Yield the numbers of used inodes, without reserved ones, from the output of dumpe2fs."""
-    count = int(_match(described, r"^Inode count:\s+(\d+)$"))
-    first = int(_match(described, r"^First inode:\s+(\d+)$"))
+    count = int(_match(output, r"^Inode count:\s+(\d+)$"))
+    first = int(_match(output, r"^First inode:\s+(\d+)$"))
     free: set[int] = set()
-    for ranges in re.findall(r"^  Free inodes: (.*)$", described, re.M):
+    for ranges in re.findall(r"^  Free inodes: (.*)$", output, re.M):
         for part in filter(None, ranges.split(", ")):
             begin, _, end = part.partition("-")
             free.update(range(int(begin), int(end or begin) + 1))
     return (number for number in range(first, count + 1) if number not in free)
 
 
-def _match(described: str, pattern: str) -> str:
-    match = re.search(pattern, described, re.M)
+def _match(output: str, pattern: str) -> str:
+    match = re.search(pattern, output, re.M)
     if not match:
         raise ProvisionError(f"the output of dumpe2fs lacks {pattern!r}", "check that its version is the lock's")
     return match[1]

@@ -72,7 +72,7 @@ def load_image(client: docker.DockerClient, image: Image) -> None:
     finally:
         sender.join()
     if not has_image(client, image):
-        raise ProvisionError(f"the engine loaded something else than {image.tags[0]} ({image.config})")
+        raise ProvisionError(f"the engine loaded something other than {image.tags[0]} ({image.config})")
 
 
 def remove_container(client: docker.DockerClient, name: str) -> bool:
@@ -92,8 +92,8 @@ def _translate(error: Exception, address: str) -> ProvisionError:
     text = str(error)
     if "Permission denied" in text or "PermissionError" in text:
         return ProvisionError(
-            f"the Docker engine at {address} does not let you in",
-            "join its group (sudo usermod -aG docker $USER, then log in anew), or use a rootless engine",
+            f"the Docker engine at {address} denies you access",
+            "join its group (sudo usermod -aG docker $USER, then log in again), or use a rootless engine",
         )
     if any(word in text for word in ("Connection refused", "ConnectionRefused", "No such file", "FileNotFound")):
         return ProvisionError(
@@ -137,12 +137,12 @@ class Owner:
         Args:
             running: whether its container runs, which excludes a reboot.
         """
-        us = current_owner()
-        if (self.host, self.user) != (us.host, us.user):
+        current = current_owner()
+        if (self.host, self.user) != (current.host, current.user):
             return False
-        if self.boot != us.boot:
+        if self.boot != current.boot:
             return not running
-        return self.namespace == us.namespace and self.started != _start_time(self.process)
+        return self.namespace == current.namespace and self.started != _start_time(self.process)
 
 
 def current_owner() -> Owner:

@@ -193,21 +193,21 @@ def _cached_layer(cache: Path, name: str, make: Callable[[Path], Layer], anew: b
         layer = make(folder)
         if before is not None and before.sha256 != layer.sha256:
             raise ProvisionError(
-                f"{name}: made again from the same lock, the layer has the SHA-256 {layer.sha256}, "
+                f"{name}: rebuilt from the same lock, the layer has the SHA-256 {layer.sha256}, "
                 f"not {before.sha256}",
                 f"please report it; the earlier one is in {entry}",
             )
-        ready = folder / "ready"
-        ready.mkdir()
-        layer.path.rename(ready / _LAYER)
+        complete = folder / "ready"
+        complete.mkdir()
+        layer.path.rename(complete / _LAYER)
         facts = {"sha256": layer.sha256, "size": layer.size, "unpacked": layer.unpacked}
-        (ready / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
-        seal(ready, name)
+        (complete / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        seal(complete, name)
         if entry.exists():
             entry.rename(folder / "earlier")
         # Another process may have stored the same layer meanwhile.
         if not entry.exists():
-            rename_durably(ready, entry)
+            rename_durably(complete, entry)
     return dataclasses.replace(layer, path=entry / _LAYER)
 
 

@@ -222,7 +222,7 @@ def locked_venv(lock: Path, what: str, say: Callable[[str], None], *, install: b
             if not install:
                 message = f"the Python packages of {what} are not cached, and this command does not fetch them"
                 raise errors.ProvisionError(message, f"commands that use {what} fetch them: some 20 MB")
-            say(f"making the environment of {what}: some 20 MB to fetch")
+            say(f"creating the environment of {what}: some 20 MB to fetch")
             shutil.rmtree(folder, ignore_errors=True)
             run_tool(python_command("venv", str(folder)), error=errors.ProvisionError, timeout=_PATIENCE)
             run_tool(

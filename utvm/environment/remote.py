@@ -72,8 +72,8 @@ class RemoteLocation(Protocol):
     """Another location to run commands: a container, the virtual machine, a farm.
 
     Attributes:
-        has_usb: it has its own USB, with probes not plugged in here.
-        chooses_board: it selects the board, and adds the options that name it.
+        has_usb: whether it has its own USB, with probes not plugged in here.
+        chooses_board: whether it selects the board, and adds the options that name it.
     """
 
     has_usb: bool
@@ -82,7 +82,7 @@ class RemoteLocation(Protocol):
     def run(self, command: RemoteCommand) -> int:
         """Run a command as the calling user, pass its output on, and return its exit code.
 
-        Ctrl-C and SIGTERM stop the command and are then raised; no process of it outlives this one.
+        Ctrl-C and SIGTERM stop the command and are then raised; none of its processes outlives this one.
         """
 
 
@@ -106,9 +106,9 @@ exit $code
 """
 
 
-def bound_command(folder: str, words: Sequence[str], first: str = "") -> list[str]:
+def bound_command(folder: str, words: Sequence[str], prepare: str = "") -> list[str]:
     """Return a shell command that runs another in a folder until it or the standard input ends."""
-    return ["sh", "-c", f'exec 3<&0\ncd "$0" || exit 125\n{first}{_OWNED}', folder, *words]
+    return ["sh", "-c", f'exec 3<&0\ncd "$0" || exit 125\n{prepare}{_OWNED}', folder, *words]
 
 
 def run_bound(
@@ -124,20 +124,20 @@ def run_bound(
     sys.stdout.flush()
     # Its own session shields it from Ctrl-C: it is stopped below.
     errors = subprocess.STDOUT if log else None
-    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=errors, start_new_session=True)
-    assert running.stdin is not None
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=errors, start_new_session=True)
+    assert process.stdin is not None
     try:
-        on_start(running.stdin.close)
-        code = running.wait()
+        on_start(process.stdin.close)
+        code = process.wait()
     except KeyboardInterrupt:
-        running.stdin.close()
+        process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(_GRACE)
-        if running.returncode not in VERDICTS:
+            process.wait(_GRACE)
+        if process.returncode not in VERDICTS:
             raise
-        code = running.returncode
+        code = process.returncode
     finally:
-        service.end_process(running, 5.0)
+        service.end_process(process, 5.0)
     return code
 
 

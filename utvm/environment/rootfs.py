@@ -213,8 +213,8 @@ def _work_folder(folder: Path) -> Iterator[Path]:
     for parent in place.parents:
         if not parent.stat().st_mode & stat.S_IXOTH:
             raise ProvisionError(
-                f"{parent}: other users may not enter it, but mmdebstrap works there as some",
-                "set TMPDIR to a folder that all may enter, as /tmp",
+                f"{parent}: other users may not enter it, but mmdebstrap works there as others",
+                "set TMPDIR to a folder that all may enter, such as /tmp",
             )
     create_own_folder(place)
     with temporary_root(place) as work:

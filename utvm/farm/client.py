@@ -46,7 +46,7 @@ def coordinator_address() -> str:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             hint = f"for instance 127.0.0.1:{DEFAULT_PORT}; several are separated by commas"
-            raise ConfigError(f"LG_COORDINATOR: {address!r} is no HOST:PORT", hint)
+            raise ConfigError(f"LG_COORDINATOR: {address!r} is not HOST:PORT", hint)
     return ",".join(dict.fromkeys(addresses))
 
 
@@ -61,7 +61,7 @@ def _own_coordinator() -> str:
         if uid != os.geteuid():
             raise ProvisionError(
                 f"the program at 127.0.0.1:{DEFAULT_PORT} belongs to another user",
-                "to use it all the same, name it with LG_COORDINATOR",
+                "to use it anyway, name it with LG_COORDINATOR",
             )
     return f"127.0.0.1:{DEFAULT_PORT}"
 
@@ -187,7 +187,7 @@ class LeaseHolder:
         self._excluded: Collection[str] = ()
         self.lease: Lease | None = None
         self.earlier: tuple[Mapping[str, str], ...] = ()
-        self._farms: list[FarmClient] = []  # queued at; of a lease, its own
+        self._farms: list[FarmClient] = []  # those queued at; once leased, the lease's own
         self._lost: dict[FarmClient, str] = {}
         self._errors: list[UtvmError] = []
         self._restarted: set[str] = set()
@@ -226,7 +226,7 @@ class LeaseHolder:
             self._leave(*self._farms)
 
     def _leave(self, *farms: FarmClient) -> None:
-        """End sessions, in the background: a coordinator that does not answer takes its time."""
+        """End sessions in the background, since a coordinator may not answer."""
         for farm in farms:
             self._farms.remove(farm)
             threading.Thread(target=farm.stop).start()
@@ -271,7 +271,7 @@ class LeaseHolder:
                 return
             self._errors.append(error)
             if not self._farms:
-                # One that may have the board but does not answer outweighs those that do not have it.
+                # A coordinator that does not answer may have the board, so its error is more important.
                 raise max(reversed(self._errors), key=lambda failure: failure.exit_code) from None
             if not isinstance(error, ConfigError):
                 self._say(f"left out: {farm.address}: {error.message}")

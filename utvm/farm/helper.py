@@ -6,8 +6,8 @@ arguments. The reply is one line; a queued lease reports its position before tha
 labgrid (26.0.1) never frees the place of a lost holder, so a lease has a deadline in the place's tags: this
 process extends it, ``reap`` frees expired places.
 
-labgrid sends each change of a place to every client, subscribed or not. So of a computer's runs that wait for the
-same boards, only the first is a client. A run that has its board is not a client: it only keeps a stream open.
+labgrid sends each change of a place to every client, subscribed or not. So only the first of a computer's runs
+that wait for the same boards is a client. A run that has its board is not a client: it only keeps a stream open.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class HostsAway(Unavailable):
 
 
 def _public(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return tags without those of this program's own."""
+    """Return tags without those that this program sets for itself."""
     return {key: value for key, value in sorted(tags.items()) if not key.startswith("utvm_")}
 
 
@@ -126,7 +126,7 @@ class LabgridClient:
         self._session: Any = None
         self._place = self._token = ""
         self._holding: asyncio.Task[None] | None = None
-        self._healthy: set[str] = set()  # places that fit, wherever their hosts are
+        self._healthy: set[str] = set()  # matching places, present or not
         self._queue: LocalQueue | None = None
 
     async def connect(self, session: type[ClientSession] = ClientSession) -> None:
@@ -142,20 +142,20 @@ class LabgridClient:
     async def _disconnect(self) -> None:
         if self._session:
             self._session.stopping.set()
-            for end in (self._session.stop, self._session.close):
-                # Of a coordinator that is gone, labgrid waits for an answer.
+            for stop in (self._session.stop, self._session.close):
+                # If the coordinator is gone, labgrid waits for an answer.
                 with contextlib.suppress(Exception):
-                    await asyncio.wait_for(end(), _ENDING)
+                    await asyncio.wait_for(stop(), _ENDING)
 
     async def close(self) -> None:
         with contextlib.suppress(Exception):
             await self.release()
         await self._disconnect()
 
-    async def _call(self, do: str, /, **what: Any) -> Any:
+    async def _call(self, do: str, /, **fields: Any) -> Any:
         if self._session is None:
             await self.connect()
-        return await getattr(self._session.stub, do)(getattr(pb, f"{do}Request")(**what), timeout=30)
+        return await getattr(self._session.stub, do)(getattr(pb, f"{do}Request")(**fields), timeout=30)
 
     async def _places(self) -> dict[str, Any]:
         return {place.name: place for place in (await self._call("GetPlaces")).places}
@@ -181,7 +181,7 @@ class LabgridClient:
         return not suspect and "UtvmBoard" in self._resources(name)
 
     async def _update_presence(self) -> None:
-        """Tag places that fit by whether their hosts are there."""
+        """Tag matching places with whether their hosts are present."""
         for name in self._healthy:
             place, present = self._session.places.get(name), "yes" if self._present(name) else "no"
             if place and place.tags.get(_PRESENT) != present:
@@ -246,18 +246,18 @@ class LabgridClient:
         self, filters: dict[str, str], wait: float | None, excluded: Sequence[str] = (), queue: str = ""
     ) -> None:
         """Queue for a board, first locally in a folder, and hold it until :meth:`release` or the end of input."""
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
-            deadline = math.inf if wait is None else begun + wait
+            deadline = math.inf if wait is None else start + wait
             if queue:
                 await self._wait_behind(LocalQueue(Path(queue)), deadline)
             while True:
                 matching = await self._wait_for_hosts(filters, excluded, deadline)
-                wanted = filters | {_PRESENT: "yes"}
+                filter_tags = filters | {_PRESENT: "yes"}
                 if excluded:
                     places = await self._places()
-                    wanted |= {"name": min(matching, key=lambda name: (bool(places[name].acquired), name))}
-                await self._reserve(wanted, matching, deadline)
+                    filter_tags |= {"name": min(matching, key=lambda name: (bool(places[name].acquired), name))}
+                await self._reserve(filter_tags, matching, deadline)
                 resources = self._resources(self._place)
                 if "UtvmBoard" in resources and await self._acquire(len(matching) > 1):
                     break
@@ -265,7 +265,7 @@ class LabgridClient:
             # At once: otherwise the place stays idle for up to 15 s after its release.
             await self._cancel()
             self._leave_queue()
-            waited = round(time.monotonic() - begun, 3)
+            waited = round(time.monotonic() - start, 3)
             self._interval = max(_HEARTBEAT, _HEARTBEAT_PER_PLACE * len(self._session.places))
             await self._heartbeat()
             await self.connect(QuietSession)
@@ -297,7 +297,7 @@ class LabgridClient:
 
     async def _acquire(self, others: bool) -> bool:
         """Acquire the reserved place; False if its host does not answer and there are others."""
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             await self._call("AcquirePlace", placename=self._place)
         except grpc.RpcError:
@@ -305,7 +305,7 @@ class LabgridClient:
                 raise
             # A computer that was switched off is listed until its connection times out, with all its boards.
             places = self._session.places
-            host = places[self._place].tags.get("host") if time.monotonic() - begun > _SLOW else None
+            host = places[self._place].tags.get("host") if time.monotonic() - start > _SLOW else None
             until = {_SUSPECT_UNTIL: str(int(time.time() + _SUSPECT))}
             away = [name for name in places if host and places[name].tags.get("host") == host]
             for name in away or [self._place]:
@@ -391,19 +391,19 @@ class LabgridClient:
 
     async def _hold(self) -> None:
         """Extend the deadline; report when the lease is lost."""
-        next_beat, next_look = time.monotonic() + self._interval, 0.0
+        next_beat, next_check = time.monotonic() + self._interval, 0.0
         try:
             while True:
                 await asyncio.sleep(_POLL)
                 if self._session.stopping.is_set():
                     await self._reacquire()
-                    next_look = 0.0
-                if time.monotonic() < next_look:
+                    next_check = 0.0
+                if time.monotonic() < next_check:
                     continue
                 # An error here means that the session ends; the loop reconnects.
                 with contextlib.suppress(grpc.RpcError):
                     places = await self._places()
-                    next_look = time.monotonic() + max(_CHECK[0], _CHECK[1] * len(places))
+                    next_check = time.monotonic() + max(_CHECK[0], _CHECK[1] * len(places))
                     holder = places[self._place].acquired if self._place in places else ""
                     if holder != self.holder:
                         raise Unavailable(f"it is held by {holder}" if holder else "it was released")

@@ -43,7 +43,7 @@ class CoordinatorProxy:
         self._path = path
         self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="farm door", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="farm proxy", daemon=True)
 
     def __enter__(self) -> "CoordinatorProxy":
         self._thread.start()
@@ -62,24 +62,24 @@ class CoordinatorProxy:
             task.cancel()
         self._loop.call_soon(self._loop.stop)
 
-    async def _forward(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+    async def _forward(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
         name = self._path.with_name(f"client-{next(self._numbers)}")
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.bind(str(name))
             connection.connect(str(self._path))
-            far, there = await asyncio.open_unix_connection(sock=connection)
+            server_reader, server_writer = await asyncio.open_unix_connection(sock=connection)
         except OSError:
             connection.close()
-            back.close()
+            client_writer.close()
             return
         finally:
             name.unlink(missing_ok=True)
         try:
-            await asyncio.gather(_copy(near, there), _copy(far, back))
+            await asyncio.gather(_copy(client_reader, server_writer), _copy(server_reader, client_writer))
         finally:
-            there.close()
-            back.close()
+            server_writer.close()
+            client_writer.close()
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -211,7 +211,7 @@ def export(
             with Service(
                 "the exporter", command, log=logs / "exporter.log", health="^Exporter ready", error=ProvisionError
             ) as exporter:
-                _make_places(address, host, offers, logs, say)
+                _create_places(address, host, offers, logs, say)
                 started = True
                 say(f"{len(offers)} boards are offered to {address} as {host.name}; Ctrl-C ends it")
                 while exporter.running:
@@ -227,7 +227,7 @@ def export(
         time.sleep(_RESTART_DELAY)
 
 
-def _make_places(
+def _create_places(
     address: str, host: Host, offers: Sequence[OfferedBoard], logs: Path, say: Callable[[str], None]
 ) -> None:
     with FarmClient(address, logs / "labgrid.log", say) as farm:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host of a farm's board, for one command, or for boards served to a tracker.
+"""Runs at the host of a farm's board: of one command, or of servers for a tracker.
 
 The whole run happens there, so that the probe stays local. labgrid grants leases; the board's own lock at its host
 separates two runs if a lease is lost.
@@ -119,8 +119,8 @@ class InFarm:
         # A folder per checkout keeps its builds from run to run.
         digest = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
         base = PurePosixPath(lease.board["work"]) / digest
-        checkout, own = str(base / "utvm"), base / f"run-{secrets.token_hex(4)}"
-        paths = remote_paths(command, own, checkout)
+        checkout, run_folder = str(base / "utvm"), base / f"run-{secrets.token_hex(4)}"
+        paths = remote_paths(command, run_folder, checkout)
         ssh, target = login[:-1], login[-1]
         _send_checkout(ssh, target, base)
         for path in set(command.paths) - set(command.output_folders):
@@ -131,12 +131,12 @@ class InFarm:
         folders = {str(ROOT): checkout} | {str(path): name for path, name in paths.items()}
         variables = location_variables("farm", folders) | lease.variables()
         # If the connection breaks at the end, the exit code is read from this file.
-        exit_code = f"{own}/exit-code"
+        exit_code = f"{run_folder}/exit-code"
         words = _lock_board(lease, exit_code, variables, [*command.argv(paths, checkout), *options])
         # The command may end before it has written anything.
-        needed = [paths[folder] for folder in command.output_folders]
-        needed += [str(PurePosixPath(paths[file]).parent) for file in command.output_files]
-        first = f"mkdir -p {shlex.join([checkout, *needed])}\n{_PACKAGES}mkdir -p {shlex.quote(str(own))}\n"
+        dirs = [paths[folder] for folder in command.output_folders]
+        dirs += [str(PurePosixPath(paths[file]).parent) for file in command.output_files]
+        first = f"mkdir -p {shlex.join([checkout, *dirs])}\n{_PACKAGES}mkdir -p {shlex.quote(str(run_folder))}\n"
         words = [lease.board["checkout"], *words]
         try:
             remote = [*ssh, *ssh_options, target, shlex.join(bound_command(checkout, words, first))]
@@ -146,7 +146,7 @@ class InFarm:
                 _fetch(ssh, f"{target}:{paths[folder]}/", folder)
             for file in command.output_files:
                 rsync(ssh, "--ignore-missing-args", f"{target}:{paths[file]}", str(file))
-            run_bound([*login, shlex.join(["rm", "-rf", str(own)])])
+            run_bound([*login, shlex.join(["rm", "-rf", str(run_folder)])])
 
 
 def _send_checkout(ssh: Sequence[str], target: str, base: PurePosixPath) -> None:
@@ -233,8 +233,8 @@ class ServedBoards:
     """Leased and served boards, as a context manager.
 
     Args:
-        command_for: returns the command that serves one, given its own port, the tracker's address at its host,
-            and the local port that leads to its own.
+        command_for: returns the command that serves a board, given the server's port, the tracker's address at
+            the board's host, and the local port that is forwarded to the server's.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class ServedBoards:
             self._leases.remove(lease)
 
     def _serve_at_host(self, number: int, lease: Lease) -> str:
-        # A port free here is mostly free there.
+        # A port that is free here is usually free there, too.
         port, login, path = free_port(), login_to(lease), self._logs / f"serve-{number}.log"
         with open(path, "ab", opener=open_regular) as log:
             if not login:

@@ -39,7 +39,7 @@ class Checkout:
 
 
 def read_checkout(root: Path | None = None) -> Checkout:
-    """Return git's state of the current project, or of utvm itself."""
+    """Return the git state of the current project, or of utvm itself."""
     root = root or paths.project() or paths.ROOT
     inherited = os.environ.get(_CHECKOUT)
     if inherited:
@@ -101,7 +101,7 @@ def files_digest(files: Mapping[str, str]) -> str:
 
 
 def environment_digest(folder: Path = paths.PROVISION) -> str:
-    """Return the digest of the requested environment; lists and locks are not compared."""
+    """Return the digest of the requested environment; does not check that the locks match the lists."""
     return files_digest(read_lock_files(folder))
 
 

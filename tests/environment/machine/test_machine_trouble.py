@@ -71,7 +71,7 @@ def test_a_libvirt_that_systemd_has_not_started_is_left_to_it(
 def test_a_libvirt_that_does_not_let_one_in_names_its_group(fake: Fake, records: Records, said: str) -> None:
     fake("virsh", f'echo "{said}" >&2; exit 1')
     problem = _up(records)
-    assert problem.message == "libvirt does not let you in"
+    assert problem.message == "libvirt denies you access"
     assert "usermod -aG libvirt" in problem.hint
 
 
@@ -143,7 +143,7 @@ def test_how_long_a_box_takes_is_said_first(
     with pytest.raises(ProvisionError, match="apt has no source"):
         Machine(records, said.append).up()
     size = sum(package.size for package in load_lock_files().machine_packages) // 1_000_000
-    assert any(f"making it, in 3 minutes on two idle cores, with {size} MB to fetch" in line for line in said)
+    assert any(f"building it takes 3 minutes on two idle cores, with {size} MB to fetch" in line for line in said)
 
 
 def test_looking_starts_nothing(fake: Fake, records: Records, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_while_another_checkout_s_machine_is_made_one_waits(fake: Fake, records:
         making.close()
 
     Machine(records, hear).destroy()
-    assert heard == ["waiting: another checkout's machine is being made or removed"]
+    assert heard == ["waiting: another checkout's machine is being created or removed"]
 
 
 def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:
@@ -215,7 +215,7 @@ def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("The provider 'libvirt' could not be found, but was requested to", "Vagrant does not know libvirt"),
+        ("The provider 'libvirt' could not be found, but was requested to", "Vagrant has no libvirt provider"),
         ("The checksum of the downloaded box did not match the expected", "the checksum of the box differs"),
         ("write: No space left on device", "the disk is full"),
         ("Something nobody has heard of", "vagrant up failed; its last lines are:\nSomething nobody"),
@@ -299,7 +299,7 @@ def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_
     fake("vagrant", "exit 0")
     records.create()
     (folder / "utvm.json").write_text(_catalogue("utvm/000000000000", "2020.01.01"))
-    with pytest.raises(ConfigError, match="has the box utvm/000000000000, the checkout's locks ask for utvm/"):
+    with pytest.raises(ConfigError, match="has the box utvm/000000000000, the checkout's locks require utvm/"):
         vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
@@ -333,7 +333,7 @@ def test_without_a_machine_every_command_says_how_to_get_one(fake: Fake, records
     fake("virsh", _EMPTY)
     with pytest.raises(ProvisionError) as caught:
         getattr(Machine(records), call)()
-    assert (caught.value.message, caught.value.hint) == ("this checkout has no machine", "./inv vm.up makes one")
+    assert (caught.value.message, caught.value.hint) == ("this checkout has no machine", "./inv vm.up creates one")
 
 
 @pytest.mark.parametrize("detaching", [0, 1], ids=["plugged in", "unplugged meanwhile"])

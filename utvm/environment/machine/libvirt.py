@@ -66,7 +66,7 @@ class Domain:
 
 
 class LibvirtError(ProvisionError):
-    """libvirt has failed; ``nobody_answers``: its daemon may not be running."""
+    """libvirt has failed; ``nobody_answers`` if its daemon may not be running."""
 
     def __init__(self, message: str, hint: str = "", nobody_answers: bool = False) -> None:
         super().__init__(message, hint)
@@ -98,7 +98,7 @@ def virsh(*words: str, timeout: float = _PATIENCE) -> str:
 def _translate_error(output: str) -> LibvirtError:
     if "ermission denied" in output or "authentication unavailable" in output or "access denied" in output:
         return LibvirtError(
-            "libvirt does not let you in", "join its group (sudo usermod -aG libvirt $USER, then log in anew)"
+            "libvirt denies you access", "join its group (sudo usermod -aG libvirt $USER, then log in again)"
         )
     if "Failed to connect socket" in output or "Connection refused" in output:
         return LibvirtError("libvirt does not answer: its daemon does not run", nobody_answers=True)
@@ -109,15 +109,15 @@ def _translate_error(output: str) -> LibvirtError:
 
 
 def domain(name: str) -> Domain | None:
-    return next((one for one in domains() if one.name == name), None)
+    return next((machine for machine in domains() if machine.name == name), None)
 
 
 def domains() -> list[Domain]:
     def names() -> list[str]:
         return virsh("list", "--all", "--name").split()
 
-    machines = (_unless_gone(_look, name, names) for name in names() if name.startswith(PREFIX))
-    return [one for one in machines if one is not None]
+    machines = (_unless_gone(_inspect, name, names) for name in names() if name.startswith(PREFIX))
+    return [machine for machine in machines if machine is not None]
 
 
 def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[str]]) -> _T | None:
@@ -130,14 +130,14 @@ def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[
         return None
 
 
-def _look(name: str) -> Domain:
-    described = ElementTree.fromstring(virsh("dumpxml", name))
+def _inspect(name: str) -> Domain:
+    description = ElementTree.fromstring(virsh("dumpxml", name))
     facts = dict(re.findall(r"^([^:]+):\s+(.*)$", virsh("dominfo", name), re.M))
     states = {"running": State.RUNNING, "idle": State.RUNNING, "paused": State.PAUSED, "shut off": State.OFF}
     state = states.get(facts["State"], State.BROKEN)
     if state is State.OFF and facts.get("Managed save") == "yes":
         state = State.SUSPENDED
-    return Domain(name, state, described.findtext("description") or "", described.findtext("title") or "")
+    return Domain(name, state, description.findtext("description") or "", description.findtext("title") or "")
 
 
 def address(name: str) -> str | None:
@@ -148,7 +148,7 @@ def address(name: str) -> str | None:
 def wait_for_jobs(name: str) -> None:
     """Wait for libvirt jobs of a killed command, such as a suspension to disk."""
     deadline = time.monotonic() + _PATIENCE
-    while _look(name).state in (State.RUNNING, State.PAUSED):
+    while _inspect(name).state in (State.RUNNING, State.PAUSED):
         with contextlib.suppress(LibvirtError):  # It may end between the two requests.
             if re.search(r"Job type:\s+None", virsh("domjobinfo", name)):
                 return
@@ -160,7 +160,7 @@ def wait_for_jobs(name: str) -> None:
 def restore(name: str, snapshot: str) -> None:
     """Restore a snapshot; faster than Vagrant."""
     # Saved memory with an older disk would destroy the file system.
-    if _look(name).state is State.SUSPENDED:
+    if _inspect(name).state is State.SUSPENDED:
         virsh("managedsave-remove", name)
     virsh("snapshot-revert", name, snapshot)
 
@@ -168,13 +168,13 @@ def restore(name: str, snapshot: str) -> None:
 @contextlib.contextmanager
 def attached_device(name: str, device: UsbFilter) -> Iterator[None]:
     """Attach a USB device of this computer to a running machine, for the length of a ``with`` block."""
-    described = (
+    description = (
         "<hostdev mode='subsystem' type='usb' managed='yes'><source startupPolicy='optional'>"
         f"<vendor id='{device.vendor}'/><product id='{device.product}'/>"
         f"<address bus='{device.bus}' device='{device.device}'/></source></hostdev>"
     )
     with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
-        file.write(described)
+        file.write(description)
         file.flush()
         virsh("attach-device", name, file.name, "--live")
         try:
@@ -193,8 +193,8 @@ def snapshots(name: str) -> dict[str, str]:
     dates = {}
     for snapshot in virsh("snapshot-list", name, "--topological", "--name").split("\n"):
         if snapshot.strip():
-            described = ElementTree.fromstring(virsh("snapshot-dumpxml", name, snapshot.strip()))
-            dates[snapshot.strip()] = described.findtext("state") or ""
+            description = ElementTree.fromstring(virsh("snapshot-dumpxml", name, snapshot.strip()))
+            dates[snapshot.strip()] = description.findtext("state") or ""
     return dates
 
 
@@ -211,8 +211,8 @@ def volumes() -> list[str]:
 
 def unused_boxes() -> list[str]:
     def backing_of(volume: str) -> str:
-        described = ElementTree.fromstring(virsh("vol-dumpxml", volume, "--pool", _POOL))
-        return (described.findtext("backingStore/path") or "").rpartition("/")[2]
+        description = ElementTree.fromstring(virsh("vol-dumpxml", volume, "--pool", _POOL))
+        return (description.findtext("backingStore/path") or "").rpartition("/")[2]
 
     ours = volumes()
     backing = {_unless_gone(backing_of, name, volumes) for name in ours if not _BOX_VOLUME.fullmatch(name)}
@@ -220,7 +220,7 @@ def unused_boxes() -> list[str]:
 
 
 def orphan_disks() -> list[str]:
-    names = {one.name for one in domains()}
+    names = {machine.name for machine in domains()}
     return [
         name for name in volumes() if not _BOX_VOLUME.fullmatch(name) and name.removesuffix(".img") not in names
     ]
@@ -268,9 +268,9 @@ def remove_network() -> bool:
 
 def network_address() -> str:
     if has_network():
-        described = ElementTree.fromstring(virsh("net-dumpxml", NETWORK)).find("ip")
-        if described is not None:
-            own = f"{described.get('address')}/{described.get('netmask')}"
+        description = ElementTree.fromstring(virsh("net-dumpxml", NETWORK)).find("ip")
+        if description is not None:
+            own = f"{description.get('address')}/{description.get('netmask')}"
             return str(IPv4Network(own, strict=False))
     output = run_tool(["ip", "-4", "-json", "route", "show", "table", "all"], error=ProvisionError)
     addresses = [
@@ -319,7 +319,7 @@ def running_libvirt(say: Callable[[str], None]) -> Iterator[None]:
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 ended = _stop_if_idle()
                 if ended and not started:
-                    say(f"{' and '.join(ended)} ended: there is no machine any more")
+                    say(f"{' and '.join(ended)} ended: no machine is left")
 
 
 def running_daemons() -> dict[str, int]:

@@ -65,12 +65,12 @@ class Machine:
             current_box = locked_box(locked)
             machine = self._ours()
             if self.records.facts is None:
-                self._make(locked, current_box, box)
+                self._create(locked, current_box, box)
                 return
             self._check_box(current_box)
             if machine is None:
                 raise ProvisionError(
-                    f"the machine {self.records.name} is gone, though not by vm.destroy",
+                    f"the machine {self.records.name} was removed, but not by vm.destroy",
                     "./inv vm.destroy removes its remains; then ./inv vm.up",
                 )
             libvirt.wait_for_jobs(machine.name)
@@ -133,7 +133,7 @@ class Machine:
                 hint = f"./inv vm.snapshot --delete {shlex.quote(name)}"
                 raise ConfigError(f"there is a snapshot {name} already", hint)
             if machine.state is State.SUSPENDED:
-                raise ProvisionError("the machine is suspended", "./inv vm.up; then keep it")
+                raise ProvisionError("the machine is suspended", "resume it first: ./inv vm.up")
             Vagrant(self.records).snapshot_save(name)
 
     def restore(self, name: str) -> None:
@@ -169,12 +169,12 @@ class Machine:
             self.records, machine, self.records.facts, snapshots, libvirt.running_daemons(), self._left_over(), ""
         )
 
-    def _make(self, locked: Locked, box: Box, where: str) -> None:
+    def _create(self, locked: Locked, box: Box, where: str) -> None:
         with self._making():
             if self._remove_incomplete():
                 self._say("an earlier start was interrupted: removing its remains")
             try:
-                self._make_anew(locked, box, where)
+                self._create_from_box(locked, box, where)
             except BaseException:
                 self._remove_incomplete()
                 raise
@@ -185,13 +185,13 @@ class Machine:
         self._remove_unused_boxes()
         return bool(removed)
 
-    def _make_anew(self, locked: Locked, box: Box, where: str) -> None:
+    def _create_from_box(self, locked: Locked, box: Box, where: str) -> None:
         self.records.create()
         vagrant = Vagrant(self.records)
         self._say("looking for the box")
         if ensure_box(box, vagrant, where, lambda: make_missing_box(locked, self._say)):
-            self._say("Vagrant has it now")
-        self._say("finding out whether KVM works")
+            self._say("the box is added to Vagrant")
+        self._say("checking whether KVM works")
         settings = Settings(
             name=self.records.name,
             description=self.records.description,
@@ -202,14 +202,14 @@ class Machine:
             plugs=tuple(Plug(free_port()) for _ in range(_PLUGS)),
         )
         self.records.settings.write_text(settings.for_vagrant(), encoding="utf-8")
-        how = settings.acceleration
-        self._say(f"starting the machine ({'KVM' if how.driver == 'kvm' else 'software emulation'}: {how.why})")
+        mode = settings.acceleration
+        self._say(f"starting the machine ({'KVM' if mode.driver == 'kvm' else 'software emulation'}: {mode.why})")
         vagrant.up()
         self._say("waiting for ssh")
         self.guest.prove()
         self._say("copying the checkout")
         self.guest.sync()
-        self._say("freezing it as it is now")
+        self._say("saving the snapshot that restores it as new")
         vagrant.snapshot_save(READY)
         self.guest.prove()
         self.records.mark_used(False)
@@ -217,8 +217,8 @@ class Machine:
             {
                 "box": box.name,
                 "version": box.version,
-                "runs": "KVM" if how.driver == "kvm" else "software emulation",
-                "why": how.why,
+                "runs": "KVM" if mode.driver == "kvm" else "software emulation",
+                "why": mode.why,
                 "plugs": ",".join(f"{plug.host}:{plug.port}" for plug in settings.plugs),
             }
         )
@@ -235,7 +235,7 @@ class Machine:
             self._say("resuming")
             libvirt.virsh("start", machine.name)  # Faster than Vagrant.
         elif machine.state is not State.RUNNING:
-            self._say("starting: it was shut down, and its disk is as it was then")
+            self._say("starting after a shutdown; its disk is unchanged")
             Vagrant(self.records).up()
 
     def _restore(self, machine: Domain, name: str) -> None:
@@ -273,7 +273,7 @@ class Machine:
 
     def _left_over(self) -> list[str]:
         left = [f"machine {name}: its records are gone" for name in _orphans()]
-        left += [f"disk {name} of no machine" for name in libvirt.orphan_disks()]
+        left += [f"disk {name} without a machine" for name in libvirt.orphan_disks()]
         left += [f"libvirt's copy of the box {name}, which no machine uses" for name in libvirt.unused_boxes()]
         if not libvirt.domains() and libvirt.has_network():
             left.append(f"network {libvirt.NETWORK} without a machine")
@@ -286,7 +286,7 @@ class Machine:
             yield
 
     def _making(self) -> contextlib.AbstractContextManager[None]:
-        other = "another checkout's machine is being made or removed"
+        other = "another checkout's machine is being created or removed"
         return self._lock("making virtual machines", other, _LOCK_TIMEOUT)
 
     def _lock(self, what: str, other: str, patience: float) -> contextlib.AbstractContextManager[None]:
@@ -309,14 +309,14 @@ class Machine:
     def _require_complete(self) -> dict[str, str]:
         facts = self.records.facts
         if facts is None:
-            raise ProvisionError("this checkout has no machine", "./inv vm.up makes one")
+            raise ProvisionError("this checkout has no machine", "./inv vm.up creates one")
         return facts
 
     def _require_own(self) -> Domain:
         self._require_complete()
         machine = self._ours()
         if machine is None:
-            raise ProvisionError("this checkout has no machine any more", "./inv vm.destroy, then ./inv vm.up")
+            raise ProvisionError("this checkout's machine no longer exists", "./inv vm.destroy, then ./inv vm.up")
         libvirt.wait_for_jobs(machine.name)
         return libvirt.domain(machine.name) or machine
 
@@ -328,27 +328,27 @@ class Machine:
 
     def _require_snapshot(self, name: str) -> Domain:
         machine = self._require_own()
-        there = libvirt.snapshots(machine.name)
-        if name not in there:
-            raise ConfigError(f"there is no snapshot {name!r}", f"there are: {', '.join(there)}")
+        existing = libvirt.snapshots(machine.name)
+        if name not in existing:
+            raise ConfigError(f"there is no snapshot {name!r}", f"there are: {', '.join(existing)}")
         return machine
 
     def _check_name(self, name: str) -> None:
         if name == READY:
-            raise ConfigError(f"{READY} is the snapshot that vm.up makes and needs", "choose another name")
+            raise ConfigError(f"{READY} is the snapshot that vm.up creates and needs", "choose another name")
 
     def _check_box(self, box: Box) -> None:
         facts = self._require_complete()
         if (facts["box"], facts["version"]) != (box.name, box.version):
             raise ConfigError(
-                f"the machine was made of {facts['box']} {facts['version']}, "
-                f"the checkout's locks now ask for {box.name} {box.version}",
-                "fetch from it what you need, then ./inv vm.destroy and ./inv vm.up",
+                f"the machine was created from {facts['box']} {facts['version']}, "
+                f"the checkout's locks now require {box.name} {box.version}",
+                "copy your files from it, then ./inv vm.destroy and ./inv vm.up",
             )
 
 
 def _orphans() -> list[str]:
-    return [one.name for one in libvirt.domains() if _records_are_gone(one.description)]
+    return [machine.name for machine in libvirt.domains() if _records_are_gone(machine.description)]
 
 
 def _records_are_gone(description: str) -> bool:

@@ -73,7 +73,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
         for_programs = "--machine-readable" in words
         command = ["env", *(f"{name}={value}" for name, value in environment.items()), "vagrant", *words]
         if not for_programs:
-            # Of the two options, Vagrant follows this one.
+            # If both options are given, Vagrant follows this one.
             command.append("--no-tty")
         log = self._records.log
         with service.Subprocess(
@@ -91,9 +91,9 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
 
 def _translate_error(what: str, output: str, log: Path) -> ProvisionError:
     if "libvirt" in output and "provider" in output and "could not be found" in output:
-        return ProvisionError("Vagrant does not know libvirt", _INSTALL)
+        return ProvisionError("Vagrant has no libvirt provider", _INSTALL)
     if "checksum of the downloaded box did not match" in output:
-        return ProvisionError("the checksum of the box differs from its catalogue's", "make it anew: ./inv vm.box")
+        return ProvisionError("the checksum of the box differs from its catalogue's", "rebuild it: ./inv vm.box")
     if "No space left" in output or "disk is full" in output.lower():
         full = os.statvfs(vagrant_home())
         return ProvisionError(
@@ -129,7 +129,7 @@ class Box:
     def kernel(self) -> Path:
         for kernel in sorted(self.folder.rglob(KERNEL)):
             return kernel
-        raise ProvisionError(f"{self.folder}: the box has no kernel", f"have it added anew: rm -r {self.folder}")
+        raise ProvisionError(f"{self.folder}: the box has no kernel", f"to add it again: rm -r {self.folder}")
 
 
 def locked_box(locked: Locked) -> Box:
@@ -168,15 +168,15 @@ def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None])
 def _provider(catalogue: dict[str, Any], box: Box, where: str) -> dict[str, str]:
     if catalogue.get("name") != box.name:
         raise ConfigError(
-            f"{where} has the box {catalogue.get('name')}, the checkout's locks ask for {box.name}",
-            "make the one that they ask for: ./inv vm.box",
+            f"{where} has the box {catalogue.get('name')}, the checkout's locks require {box.name}",
+            "build the required one: ./inv vm.box",
         )
     for version in catalogue["versions"]:
         for provider in version["providers"]:
             facts = (version["version"], provider["name"], provider["checksum_type"])
             if facts == (box.version, PROVIDER, "sha256"):
                 return dict(provider)
-    raise ConfigError(f"{where} has no version {box.version} for {PROVIDER}", "make it: ./inv vm.box")
+    raise ConfigError(f"{where} has no version {box.version} for {PROVIDER}", "build it: ./inv vm.box")
 
 
 def _as_url(where: str) -> str:
@@ -186,7 +186,7 @@ def _as_url(where: str) -> str:
     if not path.is_file():
         raise ConfigError(
             f"there is no box: {path} does not exist",
-            "make it: ./inv vm.box; or say where one is: vm.up --box URL",
+            "build it: ./inv vm.box; or name one: vm.up --box URL",
         )
     return path.as_uri()
 
