@@ -97,7 +97,10 @@ def test_libraries_that_users_install_are_asked_too(
         (("--reference", "torch"), "there is no reference 'torch'"),
         (("--reference", "tflm"), "tflm reads .tflite files"),
         (("--labels", str(_SAMPLES), "--samples", "101"), "holds 100 labels, not 101"),
-        (("--labels",), "--labels names no file, and there is no samples file with labels\n  hint: give --labels FILE"),
+        (
+            ("--labels",),
+            "--labels names no file, and there is no samples file with labels\n  hint: give --labels FILE",
+        ),
         (("--samples", "a.npz", "--inputs", "b.npz"), "--samples and --inputs both name samples"),
         (("--samples", "none.npz"), "none.npz"),
     ],
