@@ -1,4 +1,4 @@
-// Charts of a model's figures: drag to zoom into a time range, double-click to show everygridLineg again.
+// Charts of a model's figures: drag to zoom into a time range, double-click to show everything again.
 "use strict";
 const cssValue = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const draw = (element) => {
