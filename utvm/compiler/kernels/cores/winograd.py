@@ -24,7 +24,7 @@ from utvm.compiler.kernels.records import Convolution, Int32, Operator, distance
 
 
 @dataclass(frozen=True)
-class Tile:
+class OutputTile:
     """Outputs that are computed together, ``size`` x ``size``.
 
     Attributes:
@@ -42,8 +42,8 @@ class Tile:
 
 
 _TILES = (
-    Tile(4, ((6, 0, 0), (1, 1, 1), (1, -1, 1), (1, 2, 4), (1, -2, 4), (0, 0, 6)), 12750, 2**25, 384),
-    Tile(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, 2)), 1020, 2**29, 96),
+    OutputTile(4, ((6, 0, 0), (1, 1, 1), (1, -1, 1), (1, 2, 4), (1, -2, 4), (0, 0, 6)), 12750, 2**25, 384),
+    OutputTile(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, 2)), 1020, 2**29, 96),
 )
 _MOST_WASTE = 1.3  # Outputs computed, of those needed.
 _LARGEST = 255  # Of a pixel plus 128.
@@ -69,17 +69,17 @@ def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator
     return None if tile is None else _make(settled, tile, table, tables)
 
 
-def _is_worth(record: Convolution, tile: Tile, thrifty: bool) -> bool:
+def _is_worth(record: Convolution, tile: OutputTile, thrifty: bool) -> bool:
     height, width, _ = record.output_shape
     computed = -(-height // tile.size) * tile.size * _strip_width(record, tile)
     return height * width >= tile.pixels * thrifty and computed <= _MOST_WASTE * height * width
 
 
-def _strip_width(record: Convolution, tile: Tile) -> int:
+def _strip_width(record: Convolution, tile: OutputTile) -> int:
     return -(-record.output_shape[1] // (2 * tile.size)) * 2 * tile.size
 
 
-def _make(record: Convolution, tile: Tile, table: Int32, tables: Int32 | None) -> Operator:
+def _make(record: Convolution, tile: OutputTile, table: Int32, tables: Int32 | None) -> Operator:
     height, width, channels = record.output_shape
     pairs, positions = record.input_shape[2] // 2, (tile.size + 2) ** 2
     helper = f"winograd_{tile.size}_{pairs}_{variant(record)}"
@@ -110,7 +110,7 @@ def _make(record: Convolution, tile: Tile, table: Int32, tables: Int32 | None) -
     return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-height // tile.size), strip)
 
 
-def _stream(record: Convolution, tile: Tile, table: Int32) -> Int32:
+def _stream(record: Convolution, tile: OutputTile, table: Int32) -> Int32:
     """Pack, for each four output channels, the weights of all positions, then twice the biases and the scales.
 
     At a position, the sums that make up for the offset come first, then words ``[pairs][4 channels]``. A pair is
