@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules for all tests."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -16,6 +17,8 @@ from utvm import boards
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.compiler import Library
 
+# Python's scans of what lives long take a quarter of the time of tests that make many objects.
+gc.set_threshold(50_000)
 # Virtual boards are locked here, so that tests do not meet a run that is under way on this machine.
 _STATE = tempfile.mkdtemp(prefix="utvm-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE

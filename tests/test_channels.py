@@ -124,12 +124,13 @@ def _run(words: tuple[str, ...], stranger: Stranger, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("board", "suite", "only", "least"),
     [
-        ("stm32f746", "debug", "halt or breakpoint", 50),
+        pytest.param("stm32f746", "debug", "halt or breakpoint", 50, marks=pytest.mark.nightly),
         ("stm32f746", "rpc", "rtt", 50),
         ("nrf52840dk:driver=pyocd", "debug", "halt or breakpoint", 50),
         ("riscv-spike", "debug", "halt or breakpoint", 50),
-        ("pynq-z1", "debug", "halt or breakpoint", 50),
-        ("pynq-z1:driver=qemu", "debug", "halt or breakpoint", 0),
+        # OpenOCD and QEMU again.
+        pytest.param("pynq-z1", "debug", "halt or breakpoint", 50, marks=pytest.mark.nightly),
+        pytest.param("pynq-z1:driver=qemu", "debug", "halt or breakpoint", 0, marks=pytest.mark.nightly),
         ("mps2-an500", "health", "", 0),
         ("host", "rpc", "tcp", 0),
     ],

@@ -128,22 +128,24 @@ _STARTS_PYTHON_ELSEWHERE = re.compile(
 )
 
 
-def _expressions(path: Path) -> set[str]:
-    """Return the code of a file, an expression each, without its documentation."""
-    return {
-        ast.unparse(node)
-        for node in ast.walk(_parsed(path))
-        if isinstance(node, ast.Attribute | ast.BinOp | ast.Call | ast.List | ast.Tuple | ast.JoinedStr)
-    }
+class _Code(ast.NodeTransformer):
+    """What is left of a file without its documentation."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
+        return ast.Expr(ast.Constant(...)) if isinstance(node.value, ast.Constant) else node
+
+
+def _code(path: Path) -> str:
+    return ast.unparse(_Code().visit(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def test_there_is_one_way_to_start_python() -> None:
     """All others have the current folder on the module search path."""
     ours = [*PRODUCT, *(ROOT / "hil_tests").rglob("*.py"), ROOT / "tasks.py"]
-    code = {str(path.relative_to(ROOT)): _expressions(path) for path in ours}
+    code = {str(path.relative_to(ROOT)): _code(path) for path in ours}
     for start, files in _STARTS_PYTHON.items():
-        assert {path for path, found in code.items() if any(start in each for each in found)} == files, start
-    elsewhere = {path for path, found in code.items() if any(map(_STARTS_PYTHON_ELSEWHERE.search, found))}
+        assert {path for path, text in code.items() if start in text} == files, start
+    elsewhere = {path for path, text in code.items() if _STARTS_PYTHON_ELSEWHERE.search(text)}
     assert elsewhere == {"utvm/base/process/interpreter.py"}
     # Where ./inv starts one, it is isolated, or begins with what takes the current folder off the path.
     starts = re.findall(r"(?<![\w./-])(?:\S*/)?python3? +(-.*)", (ROOT / "inv").read_text(encoding="utf-8"))

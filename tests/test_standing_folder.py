@@ -117,8 +117,8 @@ def test_a_virtual_board_and_openocd_find_nothing_there(marker: Path) -> None:
         "board.gdb --model MODEL --board stm32f746 --command detach",
         "board.new --from pyocd --chip k64f --output board",
         "history.changes",
-        "nightly --list",
-        "project.create --list",
+        pytest.param("nightly --list", marks=pytest.mark.nightly),
+        pytest.param("project.create --list", marks=pytest.mark.nightly),
         "vm.status",
     ],
 )

@@ -134,7 +134,7 @@ def test_a_command_line_is_refused_in_a_sentence(command: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["p [x]", 'p $HOME {"; touch pwned'])
+@pytest.mark.parametrize("name", [pytest.param("p [x]", marks=pytest.mark.nightly), 'p $HOME {"; touch pwned'])
 def test_a_failed_test_of_any_text_is_a_failed_test(name: str, tmp_path: Path) -> None:
     project = tmp_path / name
     (project / "hil").mkdir(parents=True)

@@ -2,12 +2,25 @@
 """The page of words says where each thing is; the page of the log, what each branch says."""
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
 
 from utvm.base.log import BRANCHES
 from utvm.paths import ROOT
+
+
+@functools.cache
+def _bound() -> tuple[set[tuple[str, str]], Counter[str]]:
+    """Names that the product's files bind, with the files, and public classes with how many there are."""
+    names, classes = set(), Counter[str]()
+    for path in (ROOT / "utvm").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names |= {(str(path.relative_to(ROOT)), name) for name in _names_bound_by(node)}
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name] += 1
+    return names, classes
 
 
 def test_each_word_is_where_the_page_says() -> None:
@@ -25,13 +38,7 @@ def test_no_name_in_the_code_has_a_word_that_is_not_used() -> None:
         word for row in re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE)[1:] for word in row.split(", ")
     }
     assert len(unused) > 8
-    names = {
-        (str(path.relative_to(ROOT)), name)
-        for path in (ROOT / "utvm").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        for name in _names_bound_by(node)
-    }
-    assert [name for name in sorted(names) if unused & set(re.findall("[a-z]+", name[1].lower()))] == []
+    assert [name for name in sorted(_bound()[0]) if unused & set(re.findall("[a-z]+", name[1].lower()))] == []
 
 
 def _names_bound_by(node: ast.AST) -> Iterator[str]:
@@ -59,12 +66,7 @@ def test_the_page_on_security_names_tests_that_there_are() -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    classes = Counter(
-        node.name
-        for path in (ROOT / "utvm").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+    classes = _bound()[1]
     assert len(classes) > 300
     assert [name for name, times in classes.items() if times > 1] == []
 

@@ -44,9 +44,12 @@ _ACCOUNTS = {
     "HOME is /": _Account({"HOME": "/"}, starter=_STRANGER, works=("cache.size", "doctor")),
     "HOME is a file": _Account({"HOME": "{folder}/file"}, works=()),
     "unknown user, another's checkout": _Account({"HOME": "{folder}/home"}, starter=_STRANGER),
-    "proxy": _Account(dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")),
-    "LANG=C": _Account({"LANG": "C", "LC_ALL": "C"}),
-    "long TMPDIR": _Account({"TMPDIR": "{folder}/" + "t" * 180}),
+    "proxy, LANG=C, long TMPDIR": _Account(
+        {
+            **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9"),
+            **{"LANG": "C", "LC_ALL": "C", "TMPDIR": "{folder}/" + "t" * 180},
+        }
+    ),
 }
 
 

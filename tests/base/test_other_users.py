@@ -31,6 +31,8 @@ pytestmark = needs_root
 
 _OWN, _ANYONE = "only user root of this computer may connect", "ANYONE who reaches it may connect"
 _DIGITS = ROOT / "models" / "digits"
+# By day, pages show that an answer is noticed.
+_OR_ANYONE = pytest.mark.parametrize("anyone", [False, pytest.param(True, marks=pytest.mark.nightly)])
 
 
 @contextlib.contextmanager
@@ -66,7 +68,7 @@ def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("anyone", [False, True])
+@_OR_ANYONE
 def test_a_board_s_rpc_server(tmp_path: Path, anyone: bool) -> None:
     options = ["--anyone"] if anyone else []
     with served(tmp_path, "--board", "host", *options) as board:
@@ -88,7 +90,7 @@ def test_an_address_of_other_computers_is_for_anyone_or_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("anyone", [False, True])
+@_OR_ANYONE
 def test_a_farm(tmp_path: Path, anyone: bool) -> None:
     labgrid_python(lambda _: None)
     farm = Farm(tmp_path / "farm")
@@ -158,7 +160,7 @@ def _run(command: list[str], ready: str) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # by day, a farm and the tracker are tried alone
 def test_a_search_on_leased_boards(tmp_path: Path) -> None:
     with two_hosts(tmp_path / "farm", "host,host", "host") as farm:
         words = ("model.tune", str(_DIGITS / "digits.onnx"), "--board", "host", "--log", str(tmp_path / "log"))
@@ -178,7 +180,7 @@ def test_a_search_on_leased_boards(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("anyone", [False, True])
+@_OR_ANYONE
 def test_a_virtual_board(tmp_path: Path, anyone: bool) -> None:
     words = ("board.virtual", "--board", "stm32f746", "--port", "0", "--usb", "cmsis-dap", "--listen", "0")
     with _begun(tmp_path, *words, *(["--anyone"] if anyone else []), ready="power off") as (said, process):
@@ -192,7 +194,7 @@ def test_a_virtual_board(tmp_path: Path, anyone: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("anyone", [False, True])
+@_OR_ANYONE
 def test_tvm_s_rpc_server_with_a_vta(anyone: bool) -> None:
     """It needs that TVM's server makes its socket after its callback, by a name of its own module."""
     start = f"server = vta.serve(vta.get_env(), anyone={anyone}); print(server.port, flush=True)"

@@ -39,7 +39,7 @@ def test_every_port_is_some_board_s() -> None:
 @pytest.mark.parametrize(
     ("architecture", "every"),
     # Most of an image is the same C for all of them.
-    [("cortex_m", 3), *(pytest.param(name, 1, marks=pytest.mark.nightly) for name in PORTS)],
+    [("cortex_m", 6), *(pytest.param(name, 1, marks=pytest.mark.nightly) for name in PORTS)],
 )
 def test_runtime_breaks_only_rules_with_a_reason(architecture: str, every: int) -> None:
     found = runtime_findings({architecture: PORTS[architecture]}, every)
@@ -52,9 +52,9 @@ def test_runtime_breaks_only_rules_with_a_reason(architecture: str, every: int) 
 @pytest.mark.parametrize(
     "content",
     [
-        # Its kernels take cppcheck longer.
+        # Their kernels take cppcheck longer.
         pytest.param(test_control.branches_content, marks=pytest.mark.nightly),
-        test_control.nested_content,
+        pytest.param(test_control.nested_content, marks=pytest.mark.nightly),
         test_states.streaming(index=True),
         draw_layer("SVDF", "int8", 1)[0],
     ],

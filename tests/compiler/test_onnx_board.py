@@ -15,7 +15,7 @@ from utvm.session import HostDriven
 
 BOARD = "stm32f746"
 _MOST_BYTES = 200_000  # Of working memory: what is left of the board's RAM when several libraries share it.
-_STRIDE = 55
+_STRIDE = 80
 BATCHES = 12
 
 

@@ -148,7 +148,11 @@ def _until(terminal: int, *ends: bytes) -> bytes:
     return said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda one: str(one.name))
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL],
+    ids=lambda one: str(one.name),
+)
 def test_nothing_stays_however_it_ends(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "utvm", "docker.run", "sh -c 'echo ready; sleep 1000'"],
@@ -217,7 +221,11 @@ class _SlowToCreate:
             near.shutdown(socket.SHUT_WR)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda one: str(one.name))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL],
+    ids=lambda one: str(one.name),
+)
 def test_half_made_container_is_removed(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
     """A busy engine had made a container after the command and its guard had found none to remove, and gone."""
     with tempfile.TemporaryDirectory(prefix="utvm-slow-") as folder:

@@ -180,7 +180,7 @@ def test_the_exit_code_is_the_run_s(engine: str, built: dict[str, Any], tmp_path
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL],
+    [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.nightly) for one in (signal.SIGTERM, signal.SIGKILL))],
     ids=lambda one: str(one.name),
 )
 def test_an_interrupted_run_reports_and_leaves_no_container(

@@ -64,6 +64,7 @@ def test_each_job_has_one_lease_and_another_board_after_trouble(farm: Farm, tmp_
         assert not any(holders(client).values())
 
 
+@pytest.mark.nightly  # by day, one that dies in line
 def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Path) -> None:
     with farm.begun(*_night(tmp_path, {"board": "host", "tags": "host=shelf"}), **farm.with_ssh) as run:
         until(run, "leased shelf-host-")

@@ -173,13 +173,14 @@ def on_the_desk(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_physical_board_that_answers_gets_its_suites(tmp_path: Path, on_the_desk: str, serial: str) -> None:
-    night = Night(tmp_path, {"board": on_the_desk, "suites": ["memory"]}, plugged=serial).wait()
+    night = Night(tmp_path, {"board": on_the_desk, "suites": ["health"]}, plugged=serial).wait()
     assert night.process.returncode == 0, night.stdout
     entry = night.boards["stm32f746"]
     assert (entry["kind"], entry["serial"], entry["verdict"]) == ("physical", serial, "passed")
     assert "passed PHYSICAL stm32f746" in night.stdout
 
 
+@pytest.mark.nightly  # by day, one that is silent
 def test_a_physical_board_of_another_kind_is_bad(tmp_path: Path, on_the_desk: str, serial: str) -> None:
     file = Path(on_the_desk) / "board.yaml"
     content = yaml.safe_load(file.read_text())

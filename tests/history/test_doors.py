@@ -86,7 +86,7 @@ def test_commit_range_of_a_crossed_limit_is_known(project: Path) -> None:
 _SUITE = "def test_a():\n    assert {a}\n\ndef test_b():\n    assert {b}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # by day, test_hosted has four nights and their messages
 def test_each_test_that_breaks_or_recovers_is_news_once(project: Path) -> None:
     message = project / "message.txt"
     suite = project / "hil" / "test_small.py"

@@ -95,7 +95,7 @@ def _seeds() -> list[bytes]:
 @pytest.mark.parametrize(
     "seconds",
     [
-        pytest.param(30, marks=pytest.mark.slow),
+        pytest.param(8, marks=pytest.mark.slow),
         pytest.param(600, marks=pytest.mark.nightly),
     ],
 )

@@ -301,6 +301,7 @@ def test_a_nightly_run_has_boards_in_it(up: Real, tmp_path: Path) -> None:
     assert (place["kind"], place["frozen"]) == ("vm", True)
 
 
+@pytest.mark.nightly  # test_places has one in a container by day: an emulated CPU takes minutes to load TVM
 def test_suites_of_one_s_own_run_in_it(up: Real, tmp_path: Path) -> None:
     project = own_project(tmp_path)
     done = inv("hil", "--in", "vm", timeout=1800, cwd=project, **up.own)
