@@ -14,6 +14,7 @@ import yaml
 
 from hil_tests.programs import handwritten
 from tests.cli.running import inv
+from tests.portions import by_day
 from utvm import boards, firmware
 from utvm.boards import Board
 from utvm.compiler import Library
@@ -184,7 +185,7 @@ def test_a_simulator_without_an_emulator_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _CORES)
+@pytest.mark.parametrize("name", by_day(_CORES, _CORES[0]))
 def test_packets_pass_through_rtt_whatever_a_pointer_takes(name: str, tmp_path: Path) -> None:
     words = ("--board", f"{name},driver=qemu", "--suite", "rpc", "-k", "rtt", "--report-dir", tmp_path)
     done = inv("hil", *words)

@@ -22,8 +22,8 @@ from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import DeviceDescriptors
 from utvm.virtual.usb.probes import StLinkProbe
 
-HOSTILE = ["[exec touch pwned]", "$(touch pwned)", "} ; exec touch pwned; {", '"; shell touch pwned',
-           "log-\udc80.txt", "\x1b[2J\u202e", "a\nb"]  # fmt: skip
+HOSTILE = ["[exec touch pwned]$(touch pwned)", "} ; exec touch pwned; {", '"; shell touch pwned',
+           "log-\udc80.txt", "\x1b[2J\u202e\na"]  # fmt: skip
 _ST_LINK = boards.load("stm32f746").directory
 
 

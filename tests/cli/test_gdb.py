@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import inv
+from tests.portions import by_day
 from utvm.base.process.run import free_port
 from utvm.paths import ROOT
 
@@ -105,7 +106,7 @@ def test_debugger_refusal_has_the_usage_exit_code() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["break", "tbreak", "hbreak"])
+@pytest.mark.parametrize("command", by_day(["break", "tbreak", "hbreak"], "break"))
 def test_function_that_is_not_there_ends_it(command: str) -> None:
     done = inv("board.gdb", *MODEL, *EMULATED, *_commands(f"{command} nosuchfn", "continue"))
     assert done.returncode == 2

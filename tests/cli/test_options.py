@@ -13,6 +13,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from tests.portions import by_day
 from utvm import options
 from utvm.cli import task
 from utvm.cli.choices import CompileChoice
@@ -132,7 +133,7 @@ def _plain_invoke(tmp_path: Path, *, inside: bool) -> tuple[list[str], dict[str,
     return [sys.executable, "-S", "-m", "invoke"], {**os.environ, "PYTHONPATH": str(tmp_path)}
 
 
-@pytest.mark.parametrize("inside", [True, False], ids=["inside .venv", "outside"])
+@pytest.mark.parametrize("inside", by_day([True, False], True), ids=["inside .venv", "outside"])
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from models.tflite_writer import Builder
+from tests.portions import by_day
 from utvm.compiler import Target, compile_model, from_tflite
 from utvm.compiler.target import Goal
 
@@ -80,7 +81,11 @@ def _functions(target: Target, form: str = "fastest") -> Functions:
 @pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
 @pytest.mark.parametrize(
     ("flags", "form"),
-    [(["-O2"], "fastest"), (_SANITIZERS, "fastest"), (["-O1"], "smallest")],
+    [
+        pytest.param(["-O2"], "fastest", marks=pytest.mark.nightly),
+        (_SANITIZERS, "fastest"),
+        pytest.param(["-O1"], "smallest", marks=pytest.mark.nightly),
+    ],
     ids=["optimised", "sanitized", "smallest"],
 )
 def test_convolution_equals_the_model(target: Target, flags: list[str], form: str, tmp_path: Path) -> None:
@@ -111,7 +116,7 @@ def test_convolution_equals_the_model_on_a_cortex_m7(code: str, target: Target, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
-@_FORMS
+@pytest.mark.parametrize("form", by_day(["fastest", "smallest"], "fastest"))
 def test_output_may_overlap_an_input_as_declared(target: Target, form: str, tmp_path: Path) -> None:
     functions = _functions(target, form)
     run = HostFunctions(functions, tmp_path)
@@ -232,7 +237,7 @@ _shapes = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(_shapes.filter(lambda shape: shape.is_legal), min_size=4, max_size=8), st.integers(0, 2**16))
 def test_any_convolution_equals_the_model(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[Shape], seed: int

@@ -12,6 +12,7 @@ from host_library import HostLibrary
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from tests.portions import by_day
 from utvm.compiler import compile_model, from_onnx
 from utvm.errors import CompileError
 
@@ -132,7 +133,9 @@ def _rows() -> Array:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", by_day(CASES, "forest of other labels", "boosted, two classes", "targets", "average", "prepared")
+)
 def test_gives_what_onnx_s_own_evaluator_gives(name: str, tmp_path: Path) -> None:
     nodes, results = CASES[name]
     model, rows = _model(nodes, results), _rows()

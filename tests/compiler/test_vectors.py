@@ -77,7 +77,7 @@ def _functions(target: Target) -> Functions:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("core", "target"),
-    [(CORTEX_M55, MVE), (_PLAIN_M55, MVE), (CORTEX_A9, NEON)],
+    [(CORTEX_M55, MVE), pytest.param(_PLAIN_M55, MVE, marks=pytest.mark.nightly), (CORTEX_A9, NEON)],
     ids=["mve", "without", "neon"],
 )
 def test_convolutions_equal_the_model(core: Core, target: Target, tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_an_image_that_the_engine_lacks_is_made(engine: str, built: dict[str, An
     assert _run(engine, "echo here").stdout == "here\n"
 
 
+@pytest.mark.nightly  # by day, test_places has more suites in it
 def test_a_board_s_suite_passes_in_it(engine: str, built: dict[str, Any]) -> None:
     """On the virtual board: compiler, OpenOCD and CPU emulator are the image's; test_places has its TVM."""
     done = _run(engine, "./inv hil --board stm32f746 --virtual --suite health")

@@ -11,6 +11,7 @@ import pytest
 
 from hil_tests.programs import handwritten
 from tests.cli.running import inv
+from tests.portions import by_day
 from utvm import boards, firmware
 from utvm.base.process.run import run_tool
 from utvm.compiler import CompileOptions, load
@@ -29,7 +30,7 @@ DIGITS = ROOT / "models" / "digits"
     [
         ("stm32f746", "digits.onnx"),
         ("microbit", "digits_int8.tflite"),
-        ("pynq-z1", "digits.onnx"),
+        pytest.param("pynq-z1", "digits.onnx", marks=pytest.mark.nightly),
         ("riscv-spike:core=rv64", "digits.onnx"),
     ],
 )
@@ -68,7 +69,7 @@ def test_what_no_reader_can_know_is_said(body: str, said: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["digits.onnx", "digits_int8.tflite"])
+@pytest.mark.parametrize("model", by_day(["digits.onnx", "digits_int8.tflite"], "digits_int8.tflite"))
 def test_graph_executor_overhead_equals_the_board_s(model: str, tmp_path: Path) -> None:
     """It calls operators by a table. All else that the board counts, of its runtime, is the same for both."""
     board, network = boards.load_chip("stm32f746"), load(DIGITS / model)

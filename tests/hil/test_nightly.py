@@ -120,17 +120,17 @@ def test_boards_that_are_well_pass_and_are_all_in_one_report(tmp_path: Path) -> 
 
 
 def test_failure_on_one_board_fails_the_night(tmp_path: Path) -> None:
-    # It says that wrong addresses are errors, and where nothing is, its machine answers.
-    boastful = _copy("mps2-an385", tmp_path, virtual={"lacks": ["reset cause"]})
+    suite = tmp_path / "test_fails.py"
+    suite.write_text("def test_it(board):\n    assert 6 * 7 == 41\n")
     night = Night(
-        tmp_path, {"board": boastful, "suites": ["memory"]}, {"board": "host", "suites": ["health"]}
+        tmp_path, {"board": "mps2-an385", "suites": [str(suite)]}, {"board": "host", "suites": ["health"]}
     ).wait()
     assert night.process.returncode == 1, night.stdout
     assert {label: entry["verdict"] for label, entry in night.boards.items()} == {
         "mps2-an385": "failed",
         "host": "passed",
     }
-    assert "test_memory.py" in night.boards["mps2-an385"]["reason"]
+    assert "test_fails.py" in night.boards["mps2-an385"]["reason"]
 
 
 def test_silent_physical_board_is_bad_and_others_go_on(tmp_path: Path, serial: str) -> None:

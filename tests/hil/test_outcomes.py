@@ -245,9 +245,9 @@ def test_junit_knows_failures_from_skips(mixed: Finished) -> None:
     [
         "board.openocd_died = True; assert False, 'noticed by an assertion'",
         pytest.param("raise ProbeError('the probe was unplugged')", marks=pytest.mark.slow),
-        pytest.param("raise TransportError('the console broke')", marks=pytest.mark.slow),
+        pytest.param("raise TransportError('the console broke')", marks=pytest.mark.nightly),
         pytest.param("board.openocd_died = True; raise BoardError('as the test sees it')", marks=pytest.mark.slow),
-        pytest.param("board.silent = True; raise BoardError('does not answer')", marks=pytest.mark.slow),
+        pytest.param("board.silent = True; raise BoardError('does not answer')", marks=pytest.mark.nightly),
     ],
 )
 def test_trouble_is_neither_failed_nor_passed(run_suite: Runner, trouble: str) -> None:

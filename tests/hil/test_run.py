@@ -13,6 +13,7 @@ import pytest
 
 from hil_tests.operator_cases import OPERATOR_CASES
 from tests.hil.running import Runner
+from tests.portions import by_day
 from utvm.errors import ConfigError
 from utvm.hil import project, suites
 from utvm.selection import BoardSelection, SuiteChoice
@@ -104,12 +105,12 @@ def test_a_board_that_does_not_exist_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", _WITHOUT_FILES.values(), ids=list(_WITHOUT_FILES))
-def test_run_without_file_handles_is_infrastructure(before: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", by_day(_WITHOUT_FILES, "pytest_collection"))
+def test_run_without_file_handles_is_infrastructure(name: str, tmp_path: Path) -> None:
     arguments = (
         f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
     )
-    done = _run(arguments, before=before)
+    done = _run(arguments, before=_WITHOUT_FILES[name])
     assert done.returncode != 2, done.stdout + done.stderr
     assert "ProvisionError: a run cannot begin" in done.stderr
     assert "INTERNALERROR" not in done.stderr

@@ -14,6 +14,7 @@ import pytest
 
 from models.tflite_reference import tflite_micro
 from tests.cli.running import inv
+from tests.portions import by_day
 from utvm import boards
 from utvm.paths import ROOT
 
@@ -98,7 +99,7 @@ def test_silent_rtt_application_is_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", ["microbit", "mps2-an385"])
+@pytest.mark.parametrize("board", by_day(["microbit", "mps2-an385"], "microbit"))
 def test_what_it_says_is_printed_over_rtt_as_over_a_serial_line(tmp_path: Path, board: str) -> None:
     _create(tmp_path, "bare", board)
     done = inv("firmware.flash", tmp_path / "app", "--monitor=8")

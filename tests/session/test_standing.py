@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
+from tests.portions import by_day
 from utvm import boards
 from utvm.drivers import choose
 from utvm.errors import BoardError, ConfigError
@@ -280,7 +281,7 @@ def test_core_that_runs_is_said_to(build: _Build, board: str, start: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("monitor", [(), ("--monitor", "1")])
-@pytest.mark.parametrize("board", ["stm32f746", "mps2-an500"])
+@pytest.mark.parametrize("board", by_day(["stm32f746", "mps2-an500"], "stm32f746"))
 @pytest.mark.parametrize("case", _STANDING)
 def test_core_in_a_fault_is_said_to_be(build: _Build, board: str, case: str, monitor: tuple[str, ...]) -> None:
     start, hard, words = _STANDING[case]

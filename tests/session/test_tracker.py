@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.portions import by_day
 from tests.session.answers_by_hand import KEY, Bench, make_bridge, serving
 from tests.session.raw_client import RawClient
 from tests.session.stock_client import ClientError, StockClient
@@ -193,7 +194,7 @@ def test_what_is_no_tracker_is_an_error(answer: bytes, message: str) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.03, 1.0])
+@pytest.mark.parametrize("delay", by_day([0.0, 0.03, 1.0], 0.0, 1.0))
 def test_a_bridge_is_ended_by_a_signal_at_any_time(delay: float) -> None:
     program = (
         "from tests.session.answers_by_hand import Bench, make_bridge\n"

@@ -69,9 +69,10 @@ def test_its_keys_are_its_own(up: Real) -> None:
     assert up.records.known_hosts.read_text().startswith(up.records.name)
 
 
+@pytest.mark.nightly  # by day, in a container
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGKILL],
+    [signal.SIGINT, signal.SIGKILL],
     ids=lambda one: str(one.name),
 )
 def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
