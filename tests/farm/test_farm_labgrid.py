@@ -11,7 +11,7 @@ from tests.farm.farms import LONG, Farm, holders, two_hosts
 from utvm.farm.client import labgrid_python
 from utvm.paths import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly  # by day, labgrid's client shares a board with us in test_farm
 
 
 def _page(heading: str) -> str:

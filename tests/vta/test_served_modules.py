@@ -32,7 +32,7 @@ def loaded(remote: Any, schedule: Any, env: vta.Env, name: str) -> Any:
     return remote.load_module(name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # by day, test_served has a board like this one, and test_tutorials modules for a server
 def test_operators_run_on_a_served_board(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
