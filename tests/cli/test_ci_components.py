@@ -43,7 +43,7 @@ def _gitlab(arguments: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [_github, _gitlab])
+@pytest.mark.parametrize("steps", [_github, pytest.param(_gitlab, marks=pytest.mark.nightly)])
 def test_its_steps_run_a_project_and_summarise(steps: Callable[[str], list[str]], tmp_path: Path) -> None:
     assert inv("init", tmp_path / "demo").returncode == 0
     programs = tmp_path / "bin"

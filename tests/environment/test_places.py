@@ -20,6 +20,7 @@ import yaml
 
 from tests.cli.running import inv
 from tests.environment.reports import own_project, read_report, without_time_and_place
+from tests.portions import by_day
 from utvm import boards
 from utvm.environment.container import LABEL
 from utvm.environment.locked import load_lock_files
@@ -136,7 +137,8 @@ def test_another_environment_shows_in_the_report(engine: str, in_a_container: Pa
         assert ours["image_sha256"] != theirs["image_sha256"]
 
 
-def test_boards_of_one_s_own_are_taken_along(run: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", by_day(["by its path", "by its name"], "by its name"))
+def test_boards_of_one_s_own_are_taken_along(run: Callable[..., Path], tmp_path: Path, named: str) -> None:
     """One by its path with a setting, one by its name in a folder of the board path."""
     mine, others = tmp_path / "a board" / "mine", tmp_path / "others"
     for original, folder in (("riscv-spike", mine), ("host", others / "process")):
@@ -144,9 +146,11 @@ def test_boards_of_one_s_own_are_taken_along(run: Callable[..., Path], tmp_path:
         content = yaml.safe_load((folder / "board.yaml").read_text()) | {"name": folder.name}
         (folder / "board.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     words = ("--suite", "health", "--in", "docker", "--board-path", others)
-    by_path = _report(run("--board", f"{mine}:core=rv64", "--virtual", *words))
-    assert by_path["board"]["id"] == "mine:core=rv64"
-    assert _report(run("--board", "process", *words))["board"]["id"] == "process"
+    if named == "by its path":
+        by_path = _report(run("--board", f"{mine}:core=rv64", "--virtual", *words))
+        assert by_path["board"]["id"] == "mine:core=rv64"
+    else:
+        assert _report(run("--board", "process", *words))["board"]["id"] == "process"
 
 
 def test_own_suites_run_in_a_container_and_are_recorded(

@@ -68,6 +68,7 @@ def test_the_first_free_board_of_any_site_is_leased(tmp_path: Path) -> None:
     assert (wrong.returncode, "'desk' is not HOST:PORT" in wrong.stderr) == (2, True)
 
 
+@pytest.mark.nightly  # by day, runs wait in line in test_farm
 def test_runs_of_one_computer_wait_as_one_client_in_their_order(tmp_path: Path) -> None:
     """labgrid sends each change of a place to every client, so one waits for all that want the same."""
     board, lines = {"board": "host", "health": "ok"}, list[str]()

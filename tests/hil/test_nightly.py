@@ -233,6 +233,7 @@ def test_interrupt_ends_all_runs_and_keeps_reports(tmp_path: Path, number: signa
     assert "stm32f746-virtual not run" in night.lines[-1]
 
 
+@pytest.mark.nightly  # by day, it is interrupted
 def test_nothing_is_left_running_when_it_is_killed_outright(tmp_path: Path) -> None:
     night = Night(
         tmp_path, {"board": "host", "suites": ["health"]}, {"board": "mps2-an500", "kind": "virtual"}, jobs=1
