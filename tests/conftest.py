@@ -61,6 +61,7 @@ _FIRST = (
     "tests/virtual/usb/",
     "tests/compiler/test_misra",
     "tests/compiler/test_onnx_suite",
+    "tests/vta/",
     "tests/cli/",
 )
 
