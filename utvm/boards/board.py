@@ -29,7 +29,7 @@ from utvm.boards.parts import (
     VirtualModel,
 )
 from utvm.toolchain.compiler import Cpu, Toolchain
-from utvm.virtual.spec import TRIALS, JtagSpec, MachineSpec, RegionSpec, TimingSpec
+from utvm.virtual.spec import TRIALS, WAITS_REGISTER, JtagSpec, MachineSpec, RegionSpec, TimingSpec
 
 if TYPE_CHECKING:
     from utvm.compiler.target import Target
@@ -380,11 +380,17 @@ class Board(Record):
     @property
     def timing(self) -> TimingSpec | None:
         """The model of cycles, if its settings choose it."""
-        timing = self.virtual.model.timing if self.virtual.model and CYCLES in self.settings else None
+        part = self.virtual.model or self.virtual.emulator
+        timing = part.timing if part and CYCLES in self.settings else None
         trials = {
             name: value for name, value in self.settings.items() if name in TRIALS and name not in self.choices
         }
         return timing and timing.with_settings(trials)
+
+    @property
+    def selected_wait(self) -> int:
+        """Address of the register that says what modelled cycles are counted."""
+        return self.virtual.emulator.counter if self.virtual.emulator else WAITS_REGISTER
 
     def milliseconds(self, count: int | None, unit: str) -> float | None:
         """Time of a count: of a chip's cycles, or of modelled ones; None for any other unit."""
@@ -411,7 +417,7 @@ class Board(Record):
             cpu=self.model.cpu,
             interrupts=self.interrupts,
             reset_vector_base=self.region(self.layout.code).address,
-            regions=self._region_specs,
+            regions=self.region_specs,
             peripherals=self.model.peripherals,
             timing=self.timing,
             access_ports=self.model.access_ports,
@@ -424,7 +430,7 @@ class Board(Record):
         return self.directory / "peripherals.txt"
 
     @property
-    def _region_specs(self) -> tuple[RegionSpec, ...]:
+    def region_specs(self) -> tuple[RegionSpec, ...]:
         names = ("name", "address", "size", "kind", "sectors", "alias_of")
         return tuple(RegionSpec(**{name: getattr(region, name) for name in names}) for region in self.memory)
 
@@ -438,6 +444,6 @@ class Board(Record):
             idcode=self.virtual.jtag.idcode,
             taps=self.virtual.jtag.taps,
             start=self.region(self.layout.code).address,
-            regions=self._region_specs,
+            regions=self.region_specs,
             peripherals=self.virtual.jtag.peripherals,
         )

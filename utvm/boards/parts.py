@@ -268,6 +268,9 @@ class Emulator(Record):
 
     An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``). ``memory`` is QEMU's
     ``-m``, ``options`` are further arguments.
+
+    Attributes:
+        timing: for modelled cycles, which the machine's last eight bytes of RAM, at ``counter``, show.
     """
 
     kind: Literal["qemu"]
@@ -277,6 +280,8 @@ class Emulator(Record):
     icount_shift: Annotated[int, Field(ge=0, le=10)]
     memory: Bytes | None = None
     options: tuple[str, ...] = ()
+    timing: TimingSpec | None = None
+    counter: Address = 0
 
 
 class SpikePart(Record):

@@ -307,6 +307,8 @@ def _image_of_process(
 
 def _counter_of(board: Board) -> tuple[str, ...]:
     ratio = board.counter_ratio
+    if board.timing and board.virtual.emulator:
+        return (f"UTVM_MEMORY_COUNTS={board.virtual.emulator.counter + 4:#x}u",)
     if board.cycle_counter == "port":
         scale = (f"UTVM_COUNTS={ratio.numerator}u", f"UTVM_COUNTER_TICKS={ratio.denominator}u")
         return ("UTVM_PORT_COUNTS=1", *(scale if ratio != 1 else ()))

@@ -22,7 +22,7 @@ from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
 from utvm.session.minrpc import Code, TypeIndex, code_of
 from utvm.session.transport import Transport
-from utvm.virtual.spec import WAITS, WAITS_REGISTER
+from utvm.virtual.spec import WAITS
 
 # Text or bytes reply: code, count and type as an integer, then the type again and the length; the data follows.
 _HEAD = struct.Struct("<20siQ")
@@ -135,7 +135,7 @@ def start_rpc(
         is_modelled = connection.count_unit == "modelled cycles"
 
         def count_waits(number: int) -> None:
-            connection.write_memory(WAITS_REGISTER, struct.pack("<I", number))
+            connection.write_memory(connection.board.selected_wait, struct.pack("<I", number))
 
         waits = count_waits if is_modelled else None
         yield RpcBoard(

@@ -57,12 +57,16 @@ def cached_library(
     return Cache("virtual").fetch(key, build) / name
 
 
-def load_library(*sources: Path) -> ctypes.CDLL:
-    """Load C files of a folder, compiled as one unit: gcc inlines calls between them, without ``-flto``."""
+def cached_unit(*sources: Path) -> Path:
+    """Return a shared library of C files of a folder, compiled as one unit: gcc inlines calls between them."""
     unit = {"unit.c": "".join(f'#include "{source.name}"\n' for source in sources)}
     include = (_INCLUDE, sources[0].parent)
-    library = cached_library(f"{sources[0].stem}.so", sources, include=include, generated=unit, unit="unit.c")
-    return ctypes.CDLL(str(library))
+    return cached_library(f"{sources[0].stem}.so", sources, include=include, generated=unit, unit="unit.c")
+
+
+def load_library(*sources: Path) -> ctypes.CDLL:
+    """Load C files of a folder."""
+    return ctypes.CDLL(str(cached_unit(*sources)))
 
 
 def fields(kind: Any, names: str) -> list[tuple[str, Any]]:

@@ -94,6 +94,9 @@ class CacheSpec(Record):
         return self
 
 
+_NO_CACHE = CacheSpec(lines=1, ways=1, line=32, wait=0)
+
+
 class TimingSpec(Record):
     """A model of the cycles that a core takes with the memory of a board.
 
@@ -107,8 +110,8 @@ class TimingSpec(Record):
 
     clock_hz: Annotated[int, Field(gt=0, lt=2**32)]
     error: Annotated[int, Field(gt=0, le=100)] | None = None
-    code: CacheSpec
-    data: CacheSpec
+    code: CacheSpec = _NO_CACHE
+    data: CacheSpec = _NO_CACHE
     cached: CacheSpec | None = None
     states: dict[int, Annotated[int, Field(ge=0, lt=64)]] = Field(default_factory=dict)
 

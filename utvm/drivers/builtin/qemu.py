@@ -14,6 +14,7 @@ from utvm.errors import BoardError, ProbeError
 from utvm.probe import debug_port, relay
 from utvm.probe.gdb import GdbClient
 from utvm.selection import BoardSelection
+from utvm.virtual.cortex_m.cycles import qemu_plugin
 from utvm.virtual.wiring import ExternalModel
 
 # QEMU's control channel (QMP) is its standard input; its reply shows that it is up.
@@ -43,8 +44,11 @@ class Qemu:
     It inherits socket pairs for the GDB stub (``gdb``) and the serial line (``console``), and listens on no port.
     """
 
-    def __init__(self, emulator: Emulator, *, log: Path) -> None:
-        words = [emulator.program, "-M", emulator.machine, "-icount", f"shift={emulator.icount_shift}"]
+    def __init__(self, emulator: Emulator, *, log: Path, plugin: str = "") -> None:
+        backend = ",memory-backend=ram" if plugin else ""
+        words = [emulator.program, "-M", emulator.machine + backend, "-icount", f"shift={emulator.icount_shift}"]
+        if plugin:
+            words += ["-object", f"memory-backend-memfd,id=ram,share=on,size={emulator.memory}", "-plugin", plugin]
         if emulator.memory is not None:
             words += ["-m", f"size={emulator.memory // 1024}K"]
         words += emulator.options
@@ -123,7 +127,10 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
 
     def start(setup: driver.Setup) -> connection.Connection:
         neighbour = _neighbour_of(board)
-        qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log"))
+        plugin = ""
+        if board.timing:
+            plugin = qemu_plugin(board.cpu_row.core, board.timing, board.region_specs, setup.logs / "cycles")
+        qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log", plugin=plugin))
         kind = board.cpu_row.breakpoint_kind
         client: type[GdbClient] = QemuClient
         channel = qemu.gdb
@@ -139,6 +146,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             board,
             "virtual",
             f"VIRTUAL board, emulated by QEMU ({emulator.machine})"
+            + (", with a MODEL of its cycles" if board.timing else "")
             + (f", with a model of {', '.join(board.accelerator)} beside it" if neighbour else ""),
             caps,
             setup.logs,
@@ -147,6 +155,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             console=driver.open_console(setup, board, qemu.console),
             services=(qemu,),
             emulated=True,
+            unit="modelled cycles" if board.timing else None,
         )
 
     return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), caps, "qemu", start)

@@ -32,7 +32,23 @@ static uint64_t total;
 static uint32_t last;
 static uint64_t deadline; /* 0: none */
 
-#ifdef UTVM_PORT_COUNTS
+#if defined(UTVM_MEMORY_COUNTS)
+
+/* An emulator keeps the count in memory. */
+#define SYSTICK_CLOCK SYST_CSR_CLKSOURCE
+
+static void start_counter(void) {
+}
+
+static uint32_t counter(void) {
+  return *(volatile uint32_t *)UTVM_MEMORY_COUNTS;
+}
+
+static uint32_t in_cycles(uint32_t counts) {
+  return counts;
+}
+
+#elif defined(UTVM_PORT_COUNTS)
 
 /* The reference clock, the slower one: interrupts are counted too, so there should be few. */
 #define SYSTICK_CLOCK 0u

@@ -92,6 +92,33 @@ static void time_16(decoded_t *it, uint32_t op) {
   }
 }
 
+/* MVE (ARM DDI 0553, C2.4). On cores without it, nothing of this is defined. */
+static int decode_vector(decoded_t *it, uint32_t first, uint32_t second) {
+  const uint16_t base = bit(first & 0xFu), core = bit(second >> 12);
+  const uint32_t kind = second & 0x0F00u;
+  const int extended = (second & 0x0E00u) == 0x0E00u;
+  if ((first & 0xFFA0u) == 0xEC00u && (second & 0x1FE0u) == 0x0F00u) { /* VMOV of two lanes and two registers */
+    const uint16_t moved = (uint16_t)(base | bit(second & 0xFu));
+    plain(it, (first & 0x10u) ? 0 : moved, (first & 0x10u) ? moved : 0);
+    it->operation = VECTOR_INTEGER;
+  } else if ((first & 0xEE00u) == 0xEC00u && extended) {
+    plain(it, base, 0);
+    it->operation = VECTOR_MEMORY;
+  } else if ((first & 0xEF00u) == 0xEF00u) {
+    plain(it, 0, 0);
+    it->operation = kind > 0x0A00u || (kind == 0x0900u && (second & 0x10u)) ? VECTOR_MULTIPLY : VECTOR_INTEGER;
+  } else if ((first & 0xEE00u) == 0xEE00u && extended) {
+    const int sums = (first & 0xEF80u) == 0xEE80u; /* VMLADAV and the like, to R12, R14 or even registers */
+    plain(it, sums && (second & 0x20u) ? core : 0, sums ? core : 0);
+    it->operation = sums || kind == 0x0E00u || first >= 0xFE00u ? VECTOR_MULTIPLY : VECTOR_INTEGER;
+    if ((first & 0xFFB1u) == 0xFE31u && (second & 0x00FFu) == 0x4Du)
+      it->operation = PLAIN_OPERATION; /* VPST, VPNOT */
+  } else {
+    return 0;
+  }
+  return 1;
+}
+
 static void decode_float(decoded_t *it, uint32_t first, uint32_t second) {
   const uint16_t base = bit(first & 0xFu), core = bit(second >> 12);
   const uint32_t code = first >> 4 & 0xBu;
@@ -121,7 +148,12 @@ static void time_32(decoded_t *it, uint32_t first, uint32_t second) {
   const uint16_t base = bit(first & 0xFu), high = bit(second >> 12), target = bit(second >> 8 & 0xFu);
   const uint16_t last = bit(second & 0xFu);
   const int load = (first & 0x10u) != 0;
-  if ((first & 0xEC00u) == 0xEC00u) {
+  if (decode_vector(it, first, second)) {
+    return;
+  } else if ((first & 0xFFCFu) == 0xF00Fu && (second & 0xF001u) == 0xC001u) {
+    plain(it, bit(14), bit(14));
+    it->operation = LOOP_END;
+  } else if ((first & 0xEC00u) == 0xEC00u) {
     decode_float(it, first, second);
   } else if ((first & 0xFE40u) == 0xE800u) {
     transfer(it, load, 1, second, base);
@@ -191,10 +223,14 @@ void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t se
   it = decoded_at(cycles, address);
   memset(it, 0, sizeof *it);
   it->size = first >= 0xE800u ? 4 : 2;
-  if (it->size == 4)
+  if (it->size == 4) {
     time_32(it, first, second);
-  else
+  } else {
     time_16(it, first);
+    it->second = it->operation == BRANCH || it->operation == CONDITION || (first & 0xFC00u) == 0x1C00u ||
+                 (first & 0xF800u) == 0x2000u || (first & 0xF000u) == 0x3000u || (first & 0xFF00u) == 0x4600u ||
+                 (first & 0xFF00u) == 0xB200u;
+  }
 }
 
 static void wait_for(cycles_t *cycles, enum wait what, uint32_t count) {
@@ -238,6 +274,12 @@ static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
   static const decoded_t nothing = {0};
   const decoded_t *const before = cycles->previous ? cycles->previous : &nothing;
   uint32_t cost = cycles->costs[it->operation] + it->registers;
+  if (it->operation >= VECTOR_MEMORY && it->operation <= VECTOR_MULTIPLY) {
+    uint64_t *const ready = &cycles->ready[it->operation - VECTOR_MEMORY];
+    if (*ready > cycles->cycles)
+      cycles->cycles = *ready;
+    *ready = cycles->cycles + 2;
+  }
   if (it->operation == BRANCH && it->size == 4)
     cost += cycles->wide_branch;
   if (it->operation == CONDITION && !(sequential && before->size == 2))
@@ -248,7 +290,9 @@ static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
     cycles->waited[WAIT_LOAD] += cost - 1;
   if ((before->writes & it->reads) && cycles->latencies[before->operation] > 1)
     wait_for(cycles, WAIT_LOAD, cycles->latencies[before->operation] - 1);
-  cycles->cycles += cost;
+  cycles->slot = cycles->pairs && !cycles->slot && cost && sequential && it->size + before->size == 4 &&
+                 (it->second || before->second) && !(before->writes & it->reads);
+  cycles->cycles += cost - cycles->slot;
 }
 
 static uint32_t unit_of(const decoded_t *it) {
@@ -331,12 +375,12 @@ int32_t utvm_time(cycles_t *cycles, uint32_t address) {
   const int sequential = address == cycles->next;
   if (!it || it->operation == UNDECODED)
     return 0;
-  if (!sequential)
+  if (!sequential && !(cycles->previous && cycles->previous->operation == LOOP_END)) /* loops are remembered */
     wait_for(cycles, WAIT_BRANCH, cycles->refill + (it->size == 4 && (address & 2u) ? cycles->split : 0));
   if (cycles->mispredicted && cycles->previous && cycles->previous->operation == BRANCH)
     predict(cycles, cycles->previous, sequential);
   read_cache(cycles, &cycles->code, address, it->size);
-  if (cycles->pairs)
+  if (cycles->pairs == 1)
     issue_pair(cycles, it, sequential);
   else
     issue(cycles, it, sequential);
@@ -347,7 +391,7 @@ int32_t utvm_time(cycles_t *cycles, uint32_t address) {
 
 void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size) {
   read_cache(cycles, &cycles->code, address, size);
-  if (!cycles->pairs || cycles->slot++)
+  if (cycles->pairs != 1 || cycles->slot++)
     end_group(cycles);
   cycles->previous = 0;
   cycles->next = address + size;

@@ -29,6 +29,10 @@ enum operation {
   FLOAT_ACCUMULATE,
   FLOAT_DIVIDE,
   FLOAT_PAIR, /* two registers moved */
+  VECTOR_MEMORY, /* MVE, in three pipes that each take one for two cycles */
+  VECTOR_INTEGER,
+  VECTOR_MULTIPLY, /* also floating point, comparisons and sums over a vector */
+  LOOP_END,        /* LE */
   OPERATIONS
 };
 
@@ -36,6 +40,7 @@ typedef struct {
   uint8_t operation, size, registers;
   uint8_t shifts;                    /* also shifts an operand */
   uint8_t first;                     /* of a pair, if it pairs */
+  uint8_t second;                    /* pairs with any of 16 bits where only some do */
   uint8_t slow;                      /* a load of less than a word, or a saturation */
   uint8_t taken;                     /* of a branch: 0 to 3, from never to always */
   uint16_t addresses, reads, writes; /* one bit a register; reads includes the others */
@@ -68,7 +73,7 @@ typedef struct {
   uint32_t wide_branch;           /* cycles more of a branch of four bytes */
   uint32_t pipelined;             /* 1: a load directly after a load takes a cycle less */
   uint32_t bus;                   /* bytes that one access reads */
-  uint32_t pairs;                 /* 1: two instructions may issue in a cycle */
+  uint32_t pairs;                 /* 1: two instructions may issue in a cycle; 2: of 16 bits, if one of them is simple */
   uint32_t slow;                  /* cycles more until the result of a slow one can be used */
   uint32_t mispredicted;          /* cycles of a branch that goes another way than it did; 0: none is predicted */
   /* the flash */
@@ -77,7 +82,7 @@ typedef struct {
   uint32_t next; /* address after the instruction timed last */
   uint32_t slot, units, loaded, pair_of_loads, bank;
   decoded_t *previous; /* NULL for none, or one that does not matter */
-  uint64_t ready[16];
+  uint64_t ready[16]; /* of registers; in order of issue, of the three pipes of MVE */
   decoded_t *decoded[CODE_MEGABYTES];
 } cycles_t;
 

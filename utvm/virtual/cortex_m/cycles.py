@@ -6,19 +6,20 @@ Sources: tables of instruction timing in ARM DDI 0432 (Cortex-M0, 3.3), ARM DDI 
 none: its table is that of the M4, except that a loaded value is ready a cycle late and IT is not folded. The
 manual of the Cortex-M7 (ARM DDI 0489) has none either: pairs of instructions, when operands are needed and results
 are ready, and the cost of a mispredicted branch are from LLVM (ARMScheduleM7.td); that extensions use the shifter
-is a measurement by C. L. Biffle on an STM32H7.
+is a measurement by C. L. Biffle on an STM32H7. The Cortex-M55's are from LLVM (ARMScheduleM55.td).
 docs/time.md compares the model with silicon.
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import cast
 
 from utvm.virtual.bus import Bus
 from utvm.virtual.cortex_m.core import Core
-from utvm.virtual.native import fields
-from utvm.virtual.spec import MAX_CACHE_LINES, WAITS, CacheSpec, TimingSpec
+from utvm.virtual.native import cached_unit, fields
+from utvm.virtual.spec import MAX_CACHE_LINES, WAITS, CacheSpec, RegionSpec, TimingSpec
 
 _CODE_MEGABYTES = 4096
 _NO_PART = 0xFFFFFFFF
@@ -36,7 +37,7 @@ class CoreTiming:
         wide_branch: additional cycles of a four-byte branch.
         pipelined: True if a load directly after a load takes one cycle less.
         bus: bytes that a load reads in one access.
-        pairs: True if two instructions may issue in a cycle.
+        pairs: 1 if two instructions may issue in a cycle; 2 if both must have 16 bits, and one be simple.
         slow: additional latency of loaded bytes and halfwords, and of saturated values.
         mispredicted: cycles of a mispredicted branch; 0 without branch prediction.
     """
@@ -48,7 +49,7 @@ class CoreTiming:
     wide_branch: int = 0
     pipelined: bool = False
     bus: int = 4
-    pairs: bool = False
+    pairs: int = 0
     slow: int = 0
     mispredicted: int = 0
 
@@ -82,9 +83,16 @@ M7 = CoreTiming(
     refill=0,
     split=0,
     bus=8,
-    pairs=True,
+    pairs=1,
     slow=1,
     mispredicted=6,
+)
+# A multiplication's latency is 2, a load's too, as LLVM has it; a loop end costs nothing but the first time.
+M55 = replace(
+    M33,
+    costs={**M33.costs, "float_accumulate": 1, "float_divide": 16, "loop_end": 0},
+    latencies={**M33.latencies, "multiply": 2, "multiply_add": 2, "multiply_long": 2, "divide": 2},
+    pairs=2,
 )
 
 
@@ -94,7 +102,8 @@ class _Operations(ctypes.Structure):
     _fields_ = fields(
         ctypes.c_uint32,
         "undecoded plain load store load_many store_many multiply multiply_add multiply_long divide branch "
-        "table_branch condition float float_accumulate float_divide float_pair",
+        "table_branch condition float float_accumulate float_divide float_pair vector_memory vector_integer "
+        "vector_multiply loop_end",
     )
 
 
@@ -126,23 +135,7 @@ class Cycles:
     """The model of cycles of a core that runs."""
 
     def __init__(self, core: Core, bus: Bus, timing: CoreTiming, board: TimingSpec) -> None:
-        flash = [memory for memory in bus.memories if memory.region.kind == "flash"]
-        first = min(memory.start for memory in flash)
-        last = max(memory.start + memory.region.size for memory in flash) - 1
-        self._state = _State(
-            costs=_numbers(timing.costs),
-            latencies=_numbers(timing.latencies),
-            refill=timing.refill,
-            split=timing.split,
-            wide_branch=timing.wide_branch,
-            pipelined=timing.pipelined,
-            bus=timing.bus,
-            pairs=timing.pairs,
-            slow=timing.slow,
-            mispredicted=timing.mispredicted,
-            code=_cache(board.code, first, last),
-            data=_cache(board.data, first, last),
-        )
+        self._state = _state(timing, board, [memory.region for memory in bus.memories])
         self.selected = 0  # 0: all cycles; N: those of the N-th of WAITS
         core.model_cycles(ctypes.addressof(self._state))
 
@@ -151,6 +144,29 @@ class Cycles:
         """Cycles since the model was created: all, or those of the selected wait."""
         selected = self.selected
         return cast(int, self._state.waited[selected - 1] if selected else self._state.cycles)
+
+
+def qemu_plugin(core: str, board: TimingSpec, regions: Sequence[RegionSpec], file: Path) -> str:
+    """Return QEMU's ``-plugin`` that counts modelled cycles of a core; ``file`` is for its numbers."""
+    timing: CoreTiming = globals()[core.removeprefix("cortex-").upper()]
+    file.write_bytes(bytes(_state(timing, board, regions)))
+    folder = Path(__file__).parent
+    library = cached_unit(folder / "plugin.c", folder / "cycles.c")
+    return ",state=".join(str(path).replace(",", ",,") for path in (library, file))
+
+
+def _state(timing: CoreTiming, board: TimingSpec, regions: Sequence[RegionSpec]) -> _State:
+    flash = [region for region in regions if region.kind == "flash"]
+    first = min((region.address for region in flash), default=0)
+    last = max((region.address + region.size for region in flash), default=0) - 1
+    numbers = {name: value for name, value in vars(timing).items() if name not in ("costs", "latencies")}
+    return _State(
+        costs=_numbers(timing.costs),
+        latencies=_numbers(timing.latencies),
+        code=_cache(board.code, first, last),
+        data=_cache(board.data, first, last),
+        **numbers,
+    )
 
 
 def _numbers(values: Mapping[str, int]) -> _Operations:
