@@ -212,9 +212,10 @@ def _read(directory: Path, settings: Mapping[str, str]) -> Board:
 
 
 def _check(board: Board, file: Path) -> None:
-    if board.settings.get(CYCLES, "model") != "model":
-        raise ConfigError(f"{board.name}: cycles cannot be {board.settings[CYCLES]!r}", "it can be: model")
-    if CYCLES in board.settings and not board.timing:
+    chosen = board.settings.get(CYCLES, "off")
+    if chosen not in ("model", "off"):
+        raise ConfigError(f"{board.name}: cycles cannot be {chosen!r}", "it can be: model, off")
+    if chosen == "model" and not board.timing:
         raise ConfigError(
             f"{board.name} has no model of cycles: it counts instructions", "docs/time.md lists boards with one"
         )

@@ -380,12 +380,17 @@ class Board(Record):
     @property
     def timing(self) -> TimingSpec | None:
         """The model of cycles, if its settings choose it."""
-        part = self.virtual.model or self.virtual.emulator
-        timing = part.timing if part and CYCLES in self.settings else None
+        timing = self.offered_timing if self.settings.get(CYCLES) == "model" else None
         trials = {
             name: value for name, value in self.settings.items() if name in TRIALS and name not in self.choices
         }
         return timing and timing.with_settings(trials)
+
+    @property
+    def offered_timing(self) -> TimingSpec | None:
+        """The model of cycles, if its virtual board has one."""
+        part = self.virtual.model or self.virtual.emulator
+        return part.timing if part else None
 
     @property
     def selected_wait(self) -> int:

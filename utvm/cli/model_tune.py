@@ -42,11 +42,13 @@ _TRACKER_READY = r"^the tracker listens on port (\d+)"
 _SEED = 0
 
 
-def tune_model(request: TuneChoice, where: BoardSelection) -> None:
+def tune_model(request: TuneChoice, where: CountingChoice) -> None:
     if request.trials < 1:
         raise ConfigError(f"--trials {request.trials}: nothing would be measured", "give the number of candidates")
     if request.count != 1:
         raise ConfigError(f"--count {request.count} is for boards of a farm", "use it with --in farm")
+    if not request.tracker and boards.load(where.board).offered_timing:
+        where = dataclasses.replace(where, cycles=True)
     board = boards.load(where.board)
     if not request.tracker:
         check_counts(find(where))
