@@ -149,6 +149,7 @@ class Cycles:
 def qemu_plugin(core: str, board: TimingSpec, regions: Sequence[RegionSpec], file: Path) -> str:
     """Return QEMU's ``-plugin`` that counts modelled cycles of a core; ``file`` is for its numbers."""
     timing: CoreTiming = globals()[core.removeprefix("cortex-").upper()]
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(bytes(_state(timing, board, regions)))
     folder = Path(__file__).parent
     library = cached_unit(folder / "plugin.c", folder / "cycles.c")
