@@ -27,6 +27,7 @@ from elftools.elf.elffile import ELFFile
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks import seen
 from utvm import boards
+from utvm.virtual.cortex_m.cycles import qemu_plugin
 from utvm.virtual.machine import BoardModel
 from utvm.virtual.spec import CacheSpec, MachineSpec
 
@@ -36,6 +37,7 @@ CPUS = {
     "stm32f746": ["-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16"],
 }
 CORES = {"cortex-m4": CPUS["nucleo-l4r5zi"]}  # with a floating-point unit, of chips that no board has
+EMULATED = "mps3-an547"  # by QEMU, for a Cortex-M55
 BARE = "nucleo-l4r5zi"  # lends its memory map to a core alone
 _COREMARK_FILES = ("core_list_join.c", "core_matrix.c", "core_state.c", "core_util.c", "coremark.h", "barebones")
 RAM = {"stm32f746": (0x20010000, 0x20010000)}  # of data, and the top of the stack; others have one piece
@@ -55,6 +57,9 @@ _MAIN = """
 #include <stdint.h>
 #include <stddef.h>
 volatile uint32_t cycles;
+#ifndef CYCCNT
+#define CYCCNT 0xE0001004
+#endif
 static uint8_t input[32768] __attribute__((aligned(16))), output[32768] __attribute__((aligned(16)));
 %s
 #define WORD(address) (*(volatile uint32_t *)(address))
@@ -76,9 +81,16 @@ void start(void) {
   WORD(0xE000EDFC) |= 1u << 24; /* DEMCR.TRCENA */
   WORD(0xE0001FB0) = 0xC5ACCE55; /* DWT_LAR */
   WORD(0xE0001000) |= 1;
-  const uint32_t before = WORD(0xE0001004);
+  const uint32_t before = WORD(CYCCNT);
   run();
-  cycles = own ? own : WORD(0xE0001004) - before;
+  cycles = own ? own : WORD(CYCCNT) - before;
+#if SEMIHOSTING
+  char text[] = "00000000";
+  for (int i = 0; i < 8; i++)
+    text[i] = "0123456789abcdef"[cycles >> (28 - 4 * i) & 15];
+  __asm volatile("movs r0, #4; mov r1, %%0; bkpt #0xAB; movs r0, #0x18; ldr r1, =0x20026; bkpt #0xAB"
+                 : : "r"(text) : "r0", "r1", "memory");
+#endif
   __asm volatile("bkpt #0");
 }
 __attribute__((section(".vectors"), used)) static const uint32_t vectors[] = {STACK, (uint32_t)start};
@@ -109,8 +121,8 @@ volatile ee_s32 seed1_volatile, seed2_volatile, seed3_volatile = 0x66, seed4_vol
 ee_u32 default_num_contexts = 1;
 static uint32_t begin, own;
 int coremark(void);
-void start_time(void) { begin = *(volatile uint32_t *)0xE0001004; }
-void stop_time(void) { own = (*(volatile uint32_t *)0xE0001004 - begin) / ITERATIONS; }
+void start_time(void) { begin = *(volatile uint32_t *)CYCCNT; }
+void stop_time(void) { own = (*(volatile uint32_t *)CYCCNT - begin) / ITERATIONS; }
 CORE_TICKS get_time(void) { return own; }
 secs_ret time_in_secs(CORE_TICKS ticks) { return ticks; }
 void portable_init(core_portable *port, int *count, char *arguments[]) { port->portable_id = 1; }
@@ -124,9 +136,9 @@ static uint32_t own;
 static void run(void) {
   initialise_benchmark();
   warm_caches(1);
-  const uint32_t begin = *(volatile uint32_t *)0xE0001004;
+  const uint32_t begin = *(volatile uint32_t *)CYCCNT;
   benchmark();
-  own = *(volatile uint32_t *)0xE0001004 - begin;
+  own = *(volatile uint32_t *)CYCCNT - begin;
 }
 """
 _LOOP = """
@@ -199,21 +211,13 @@ def main() -> int:
                 continue
             elf = build(program, data["repositories"], options.sources, Path(folder))
             published = round(program["clock_hz"] / program["a_second"])
-            spec = boards.load(f"{program.get('board', BARE)}:cycles=model").machine_spec()
-            if "core" in program and spec.timing:
-                none = CacheSpec(lines=1, ways=1, line=32, wait=0)
-                timing = spec.timing.model_copy(update={"code": none, "data": none})
-                spec = spec.model_copy(update={"cpu": program["core"], "timing": timing})
-            if "data" in program and spec.timing:
-                timing = spec.timing.model_copy(update={"data": CacheSpec(**program["data"])})
-                spec = spec.model_copy(update={"timing": timing})
             row = {
                 "chip": program["chip"],
                 "program": name,
                 "source": program.get("source", "MLPerf Tiny 1.0, closed/OctoML"),
                 "clock_hz": program["clock_hz"],
                 "published_cycles": published,
-                "modelled_cycles": count_cycles(elf, spec),
+                "modelled_cycles": count(program, elf),
                 "held": program.get("held", False),
             }
             counts = f"{published:>12,} {row['modelled_cycles']:>12,}"
@@ -375,8 +379,12 @@ def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sour
         run, inputs = _EMBENCH, [*sorted(own.glob("*.c")), embench / "support/beebsc.c"]
         flags += ["-DGLOBAL_SCALE_FACTOR=1", f"-I{embench / 'support'}", f"-I{own}", "-ffunction-sections"]
         flags += ["-fdata-sections", "-Wl,--gc-sections", "--specs=nosys.specs"]
+    emulated = program["core"] == "cortex-m55"
+    if emulated:
+        flags += ["-DCYCCNT=0xDFFFFFFC", "-DSEMIHOSTING=1"]
+    code = 0 if emulated else boards.load(BARE).region("flash").address
     (output / "main.c").write_text(_MAIN % run)
-    (output / "script.ld").write_text(_SCRIPT % (boards.load(BARE).region("flash").address, 0x20002000))
+    (output / "script.ld").write_text(_SCRIPT % (code, 0x20002000))
     command = [
         "arm-none-eabi-gcc",
         *flags,
@@ -406,6 +414,21 @@ def _extract(repositories: Mapping[str, Any], sources: Path, name: str, folder: 
     return target
 
 
+def count(program: Mapping[str, Any], elf: Path) -> int:
+    """Run a program on its virtual board, or a core alone, and return what it counted."""
+    if program.get("core") == "cortex-m55":
+        return count_in_qemu(elf)
+    spec = boards.load(f"{program.get('board', BARE)}:cycles=model").machine_spec()
+    if "core" in program and spec.timing:
+        none = CacheSpec(lines=1, ways=1, line=32, wait=0)
+        timing = spec.timing.model_copy(update={"code": none, "data": none})
+        spec = spec.model_copy(update={"cpu": program["core"], "timing": timing})
+    if "data" in program and spec.timing:
+        timing = spec.timing.model_copy(update={"data": CacheSpec(**program["data"])})
+        spec = spec.model_copy(update={"timing": timing})
+    return count_cycles(elf, spec)
+
+
 def count_cycles(elf: Path, spec: MachineSpec) -> int:
     """Run a program on a virtual board and return what it counted."""
     machine = BoardModel(spec)
@@ -426,6 +449,18 @@ def count_cycles(elf: Path, spec: MachineSpec) -> int:
         return int(struct.unpack("<I", machine.read(symbol["st_value"], 4))[0])
     finally:
         machine.close()
+
+
+def count_in_qemu(elf: Path) -> int:
+    """Run a program on a board that QEMU emulates and return what it counted."""
+    board = boards.load(f"{EMULATED}:cycles=model")
+    assert board.timing
+    plugin = qemu_plugin(board.cpu_row.core, board.timing, board.region_specs, elf.with_name("cycles"))
+    words = "-object memory-backend-memfd,id=ram,size=2G,share=on -nodefaults -display none -icount shift=7"
+    command = ["qemu-system-arm", "-M", f"{EMULATED},memory-backend=ram", *words.split(), "-semihosting"]
+    command += ["-plugin", plugin, "-kernel", str(elf)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    return int((done.stdout + done.stderr)[-8:], 16)
 
 
 def _segments(elf: ELFFile) -> Iterator[tuple[int, bytes]]:

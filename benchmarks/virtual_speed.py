@@ -7,8 +7,8 @@ bare Unicorn that counts nothing, in this process.
 
 QEMU runs the same loop as its boards do, with ``-icount``. All times are CPU time, the least of several runs.
 
-Run: ``.venv/bin/python benchmarks/virtual_speed.py``. Ends with 1 if no loop reaches the target on the board, or if
-one is slower than the limits: the model 3 times as slow as counting, counting 4 times as slow as QEMU.
+Run: ``.venv/bin/python benchmarks/virtual_speed.py``. Ends with 1 if no loop reaches the target on the board, or
+if one is slower than the limits: the model 3 times as slow as counting, counting 4 times as slow as QEMU.
 """
 
 import resource
