@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modelled cycles of MLPerf Tiny's networks beside the best published result on the same chip.
 
-``records.yaml`` lists the results, which are from silicon; ours are from VIRTUAL boards with a model of the cycles,
-whose error docs/time.md has. Writes docs/records.md, too.
+``records.yaml`` lists the results, which are from silicon. Ours are from VIRTUAL boards with a model of the cycles;
+docs/time.md has its error. Writes docs/records.md, too.
 
-Run: ``UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/records.py``. Ends with 1 if a result is above its record.
+Run: ``UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/records.py``. Ends with 1 if one is above its record.
 """
 
 import re
@@ -16,17 +16,18 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks import seen
 from benchmarks.networks import networks
 
+ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "records.md"
 HEAD = """# Records
 
-MLPerf Tiny's closed division publishes latencies on silicon. This table has the best one on each chip beside the cycles of the same
-network here. **The records are measured on chips; ours are modelled** on virtual boards, with the errors that [time.md](time.md)
-lists. `benchmarks/records.py` writes this page. The keyword spotting and anomaly detection networks are not in it.
+MLPerf Tiny's closed division publishes latencies on silicon. This table has the best one on each chip beside the
+cycles of the same network here. **The records are measured on chips; ours are modelled** on virtual boards, with the
+errors that [time.md](time.md) lists. `benchmarks/records.py` writes this page. The keyword spotting and anomaly
+detection networks are not in it.
 
 | chip | network | record, M cycles | by | here, M modelled cycles | ratio | flash, bytes | RAM, bytes |
 |---|---|---|---|---|---|---|---|
@@ -55,11 +56,13 @@ def main() -> int:
         rows.append(row | {"ratio": round(row["modelled_cycles"] / cycles, 3)})
         print(rows[-1])
     seen.keep("records", {"rows": rows})
-    lines = (
-        f"| {row['chip']} | {row['network']} | {row['record_cycles'] / 1e6:.2f} | {row['by']}, {row['round']} "
-        f"| {row['modelled_cycles'] / 1e6:.2f} | {row['ratio']:.2f} | {row['flash_bytes']:,} | {row['ram_bytes']:,} |"
-        for row in rows
+    line = (
+        "| {chip} | {network} | {record:.2f} | {by}, {round} | {here:.2f} | {ratio:.2f} | {flash_bytes:,} "
+        "| {ram_bytes:,} |"
     )
+    lines = [
+        line.format(**row, record=row["record_cycles"] / 1e6, here=row["modelled_cycles"] / 1e6) for row in rows
+    ]
     PAGE.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
     return int(any(row["ratio"] > 1 for row in rows))
 
