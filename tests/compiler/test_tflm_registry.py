@@ -17,14 +17,14 @@ from utvm.errors import CompileError
 ELSEWHERE = {
     **dict.fromkeys(("ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE", "VAR_HANDLE"), "test_states.py"),
     **dict.fromkeys(("IF", "WHILE"), "test_control.py"),
+    "DECODE": "test_packed_weights.py",
+    "DETECTION_POSTPROCESS": "test_detection.py",
     "L2NORM_REF": "another name of L2_NORMALIZATION",
 }
 
 # Operators that are refused: the name in a file, and the reason.
 EXCEPTED = {
     "BASIC_CLASSIFIER": ("BasicClassifier", "its options and arithmetic have no public description yet"),
-    "DECODE": ("TFLM_DECODE", "its operand was packed by TFLM's compressor: take the model from before that step"),
-    "DETECTION_POSTPROCESS": ("TFLite_Detection_PostProcess", "it ends a model: the host sorts the boxes"),
     "ETHOSU": ("ethos-u", "its operand is a command stream that only the NPU runs"),
 }
 

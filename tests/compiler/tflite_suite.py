@@ -177,7 +177,7 @@ def page(known: Mapping[str, Any]) -> str:
 
 _PAGE = """
 ## TensorFlow Lite
-Each operator that TensorFlow Lite Micro registers, except the four below, is tested in each element type that its
+Each operator that TensorFlow Lite Micro registers, except the two below, is tested in each element type that its
 reference kernels support. Random layers, over shapes, strides, paddings, activations and scales, equal the
 kernels' integers bit for bit, and their floats except for the last bits. int16 is 16x8: activations of 16 bits,
 weights of 8, biases of 64 or 32.
@@ -190,9 +190,10 @@ Where the kernels differ from TensorFlow Lite, utvm follows the kernels: RELU6 i
 CUMSUM of int8 starts at minus the zero point, and wraps around after some 30 large numbers. Element types that
 the kernels do not support (mostly uint8) are computed in floats between quantised tensors, or refused.
 
-Of a file with several signatures the first counts, as there. Refused are `BasicClassifier` (without a public
-description), `TFLM_DECODE` (weights that TFLM's compressor packed), `TFLite_Detection_PostProcess` (the host can
-sort the boxes), `ethos-u` (an NPU's commands). Also refused, although these kernels run it: a
+`TFLite_Detection_PostProcess` gives the kernel's boxes; boxes that are empty, which end the kernel with an error,
+give none. It takes uint8 and int8, too, as TensorFlow Lite does. `TFLM_DECODE`'s weights (tables, Huffman's codes,
+pruned) are unpacked when the file is read. Refused are `BasicClassifier` (without a public
+description) and `ethos-u` (an NPU's commands). Also refused, although these kernels run it: a
 `CIRCULAR_BUFFER` that ends most runs early (`cycles_max` above 1), and FFTs whose length is no power of 2. Results
 that the kernels leave undefined (energies outside the range, frames before the first whole one) are 0.
 

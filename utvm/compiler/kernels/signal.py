@@ -40,11 +40,11 @@ def _call(name: str, use: Use, operands: list[Any]) -> Any:
         pointers = [tirx.address_of(buffer[0]) for buffer in (*writes, *read)]
         call_helper(helper, *pointers, *map(number, (*sizes, *settings)))
 
-    return _add(use, helper, [*operands, *([_LOG_TABLE] if helper == "signal_log" else [])], {}, body)
+    return add_flat(use, helper, [*operands, *([_LOG_TABLE] if helper == "signal_log" else [])], {}, body)
 
 
 def _setting(use: Use, name: str, low: int, high: int) -> int:
-    value = use.operator.setting(name)
+    value: int = use.operator.setting(name)
     if not low <= value <= high:
         raise CompileError(f"its {name} is {value}; supported: {low} to {high}")
     return value
@@ -107,7 +107,7 @@ def _channels_fit(use: Use, channels: int) -> bool:
     return all(np.all((widths <= 0) | (starts >= 0) & (starts + widths <= most)) for starts, most in limits)
 
 
-def _add(
+def add_flat(
     use: Use,
     name: str,
     operands: Sequence[Any],
@@ -152,7 +152,7 @@ def _transform(inverse: bool, use: Use, operands: list[Any]) -> Any:
             with building.serial(0, end) as at:
                 writes[0][row * end + at] = work[at].astype(dtype)
 
-    return _add(use, f"signal_{'irfft' if inverse else 'rfft'}_{dtype}", [*operands, *tables], scratch, body)
+    return add_flat(use, f"signal_{'irfft' if inverse else 'rfft'}_{dtype}", [*operands, *tables], scratch, body)
 
 
 def _turns(count: int, inverse: bool, bits: int, dtype: str) -> npt.NDArray[Any]:

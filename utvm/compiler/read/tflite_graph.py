@@ -12,6 +12,7 @@ import numpy.typing as npt
 import tflite
 
 from utvm.compiler.model import Model
+from utvm.compiler.read.tflite_decode import with_unpacked_weights
 from utvm.compiler.read.tflite_fold import fold_graph, set_shapes
 from utvm.compiler.read.tflite_records import (
     Buffer,
@@ -51,7 +52,8 @@ def read(content: bytes, origin: str) -> TfliteGraph:
     ]
     if not graphs:
         raise CompileError(f"{origin}: holds no graph", "export the model again")
-    graphs = with_constant_conditions([fold_graph(_with_whole_floats(graph)) for graph in graphs], origin)
+    graphs = [fold_graph(_with_whole_floats(with_unpacked_weights(graph, origin))) for graph in graphs]
+    graphs = with_constant_conditions(graphs, origin)
     return replace(with_states(graphs, origin), graphs=tuple(graphs))
 
 

@@ -4,6 +4,7 @@
 import math
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -143,10 +144,10 @@ class TfliteOperator:
     options: Table | None
     custom: bytes = b""
 
-    def setting(self, name: str, default: int | None = None) -> int:
+    def setting(self, name: str, default: int | None = None, kind: str = "AsInt") -> Any:
         """Return a number of a custom operator's options, a FlexBuffers map."""
         try:
-            return int(flexbuffers.GetRoot(self.custom).AsMap[name].AsInt)
+            return getattr(flexbuffers.GetRoot(self.custom).AsMap[name], kind)
         except Exception as error:  # flatbuffers raises nearly any built-in error for damaged bytes.
             if default is not None:
                 return default
