@@ -173,6 +173,7 @@ class Builder:
         outputs: Sequence[str],
         *,
         others: Sequence[tuple["Builder", Sequence[str], Sequence[str]]] = (),
+        signatures: Sequence[str] = (),
     ) -> bytes:
         """Return the file.
 
@@ -180,6 +181,7 @@ class Builder:
             inputs, outputs: names of the model's own, in order.
             others: the graphs that follow this one, which operators call by their numbers, from 1; with their own
                 inputs and outputs.
+            signatures: names for the graphs, in order, as a converter writes them for several functions.
         """
         builder = flatbuffers.Builder(1024)
         graphs = [(self, inputs, outputs), *others]
@@ -192,6 +194,9 @@ class Builder:
             roots.append(graph._write_graph(builder, names, given, made, first))
             first += len(graph._buffers)
         written = _offsets(builder, roots)
+        named = _offsets(
+            builder, [_write_signature(builder, name, place) for place, name in enumerate(signatures)]
+        )
         description = builder.CreateString("")
         tflite.ModelStart(builder)
         tflite.ModelAddVersion(builder, 3)
@@ -199,6 +204,7 @@ class Builder:
         tflite.ModelAddSubgraphs(builder, written)
         tflite.ModelAddDescription(builder, description)
         tflite.ModelAddBuffers(builder, buffers)
+        tflite.ModelAddSignatureDefs(builder, named)
         builder.Finish(tflite.ModelEnd(builder), b"TFL3")
         return bytes(builder.Output())
 
@@ -246,6 +252,14 @@ def _write_code(builder: flatbuffers.Builder, name: str) -> int:
     if custom is not None:
         tflite.OperatorCodeAddCustomCode(builder, custom)
     return int(tflite.OperatorCodeEnd(builder))
+
+
+def _write_signature(builder: flatbuffers.Builder, name: str, graph: int) -> int:
+    key = builder.CreateString(name)
+    tflite.SignatureDefStart(builder)
+    tflite.SignatureDefAddSignatureKey(builder, key)
+    tflite.SignatureDefAddSubgraphIndex(builder, graph)
+    return int(tflite.SignatureDefEnd(builder))
 
 
 def _write_buffer(builder: flatbuffers.Builder, data: bytes) -> int:

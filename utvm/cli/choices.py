@@ -23,6 +23,7 @@ MODEL = "ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, also Py
 
 SETTINGS: Mapping[str, str] = {
     "shape": "sizes of an input with open dimensions: NAME=1,8,8,1",
+    "signature": "the signature of a TensorFlow Lite file that has several (default: its first graph)",
     "scale": "values of black and white in a picture: 0..1, -1..1, 0..255 (default: the range of an 8-bit input)",
     "weights": "weights file for cifar10_cnn, see its README.md (default: random weights)",
     "tuned": "log of model.tune for this core: use its fastest candidate for each layer",
@@ -36,9 +37,9 @@ SETTINGS: Mapping[str, str] = {
 }
 """Keys of ``--set``. A test compares the table in docs/compiler.md with this."""
 
-_SHAPE = ("shape",)
-_PICTURES = ("shape", "scale")
-_COMPILED = ("shape", "tuned", "executor", "accelerator", "memory", "pin", "unchecked-indices", "optimize")
+_SHAPE = ("shape", "signature")
+_PICTURES = (*_SHAPE, "scale")
+_COMPILED = (*_SHAPE, "tuned", "executor", "accelerator", "memory", "pin", "unchecked-indices", "optimize")
 
 
 def _setting(text: str) -> Parts:

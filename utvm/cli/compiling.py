@@ -77,7 +77,10 @@ def require_model_file(model: str) -> Path:
 
 def load_model(choice: ModelChoice) -> compiler.Model:
     path = require_model_file(choice.model)
-    return compiler.load(path, run_python=choice.run_python, shapes=choice.shapes, values=choice.values)
+    signature = choice.settings.get("signature", "")
+    return compiler.load(
+        path, run_python=choice.run_python, shapes=choice.shapes, values=choice.values, signature=signature
+    )
 
 
 def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptions:

@@ -47,6 +47,7 @@ def package(request: choices.CompileChoice, output: str) -> None:
             run_python=request.run_python,
             shapes=request.shapes,
             values=request.values,
+            signature=request.settings.get("signature", ""),
             target=options.target or ANY,
             executor=options.executor,
             memory=options.memory,

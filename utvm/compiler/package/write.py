@@ -174,6 +174,7 @@ def package_model(
     run_python: bool = False,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     values: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
+    signature: str = "",
     name: str | None = None,
     target: Target = ANY,
     executor: Literal["aot", "graph"] = "aot",
@@ -183,7 +184,7 @@ def package_model(
     stack: RunStack | None = None,
 ) -> Path:
     """Compile a model file and write the library as one archive; arguments as ``load`` and ``compile_model``."""
-    model = load(model_path, run_python=run_python, shapes=shapes, values=values)
+    model = load(model_path, run_python=run_python, shapes=shapes, values=values, signature=signature)
     library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
     # TVM takes seconds to import, and is needed only here if the library is from the cache.
     from utvm.compiler.frontend import import_model

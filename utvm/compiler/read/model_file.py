@@ -22,6 +22,7 @@ def load(
     run_python: bool = False,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     values: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
+    signature: str = "",
 ) -> Model:
     """Read a model file.
 
@@ -33,9 +34,10 @@ def load(
         run_python: allow the last two, which run with all of this process's rights.
         shapes: of inputs of an ONNX model, or of TFLite's, with sizes left open by the file.
         values: of inputs of an ONNX model that become constants; one number is for all elements.
+        signature: of a TensorFlow Lite file; without it, the file's first graph counts.
     """
     try:
-        return _load(path, run_python, shapes, values)
+        return _load(path, run_python, shapes, values, signature)
     except CompileError as error:
         error.hint = error.hint or refusal.HINT
         raise
@@ -46,9 +48,16 @@ def _load(
     run_python: bool,
     shapes: Mapping[str, tuple[int, ...]],
     values: Mapping[str, tuple[float, ...]],
+    signature: str,
 ) -> Model:
     content = packaging.unpack(path, _read(path))
     name, origin = library_name(Path(path.name.removesuffix(".gz")).stem), str(path)
+    if signature:
+        if content[4:8] != tflite_graph.IDENTIFIER:
+            raise ConfigError(
+                f"{path}: has no signatures", "leave --set signature out; TensorFlow Lite files have them"
+            )
+        content = tflite_graph.choose_signature(content, signature, origin)
     model = _other_than_onnx(path, content, name, origin, run_python, shapes)
     if model is None:
         # Last, because an ONNX file has no magic number. Its parser and checker are C++.

@@ -2,6 +2,7 @@
 """A TensorFlow Lite file as records; field numbers are those of ``tensorflow/lite/schema/schema.fbs``."""
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from utvm.compiler.read.tflite_records import (
     TfliteTensor,
 )
 from utvm.compiler.read.tflite_state import with_constant_conditions, with_states
-from utvm.errors import CompileError
+from utvm.errors import CompileError, ConfigError, did_you_mean
 
 MAX_RANK = 8  # TensorFlow Lite has no operators for more dimensions.
 
@@ -37,7 +38,7 @@ _OPERATORS = _names(tflite.BuiltinOperator)
 
 
 def read(content: bytes, origin: str) -> TfliteGraph:
-    """Read the first graph and those that it calls. Like TFLM, use the first of several signatures."""
+    """Read the first graph and those that it calls."""
     root = Buffer(content, origin).root()
     names = [_operator_name(code) for code in root.tables(1)]
     data = [_data(buffer, number, origin) for number, buffer in enumerate(root.tables(4))]
@@ -163,6 +164,19 @@ def _operator(table: Table, names: list[str], origin: str) -> TfliteOperator:
 
 def _integers(table: Table, field: int) -> tuple[int, ...]:
     return tuple(int(value) for value in table.array(field, np.int32).tolist())
+
+
+def choose_signature(content: bytes, name: str, origin: str) -> bytes:
+    """Return the file with the graph of a signature in the place of the first one, which no operator calls."""
+    root = Buffer(content, origin).root()
+    known = {table.text(2): table.integer(4, "<I") for table in root.tables(7)}
+    start, count = root.vector(2, 4)
+    if known.get(name, count) >= count:
+        hint = did_you_mean(name, known, f"signatures: {', '.join(known) or 'none'}")
+        raise ConfigError(f"{origin}: has no signature {name!r}", hint)
+    chosen = start + 4 * known[name]
+    distance = struct.unpack_from("<I", content, chosen)[0] + chosen - start
+    return content[:start] + struct.pack("<I", distance) + content[start + 4 :]
 
 
 IDENTIFIER = b"TFL3"  # Bytes 4 to 7 of every file.
