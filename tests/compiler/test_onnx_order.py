@@ -235,3 +235,25 @@ def test_clip_of_an_lstm_limits_sums_and_not_the_cell() -> None:
         wanted.append(hidden)
     assert abs(cell).max() > 0.5
     np.testing.assert_allclose(outputs_of(proto, {"x": x})[0][:, 0], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_shape_of_an_output_need_not_be_stated() -> None:
+    """An exporter left it out, and ONNX's own inference does not find it."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "first"], ["n"]),
+        node("Unsqueeze", ["n", "axes"], ["u"]),
+        node("Concat", ["u", "rest"], ["to"], axis=0),
+        node("Reshape", ["x", "to"], ["y"]),
+    ]
+    stored = [constant("first", 0), constant("axes", [0]), constant("rest", [-1, 2])]
+    bare = helper.make_tensor_value_info("y", FLOAT, None)
+    check(model(nodes, [value("x", (2, 8))], [bare], stored, opset=13), X)
+
+
+def test_old_files_need_not_list_constants_as_inputs() -> None:
+    proto = model(
+        [node("Add", ["x", "c"], ["y"])], [value("x", (2, 8))], [value("y", (2, 8))], [constant("c", X["x"])]
+    )
+    proto.ir_version = 3
+    check(proto, X)

@@ -261,7 +261,7 @@ def _dtype(element_type: int) -> str:
 def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
     stale = False
     try:
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(_with_shapes(proto))
         try:
             inferred = _infer(proto)
         except onnx.shape_inference.InferenceError as error:
@@ -280,7 +280,11 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
     except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
         # With such a name, onnx's message is lost on the way here, differently in each Python.
         _LOG.debug("%s: %r", origin, error)
-        reason = (broken_rule(proto) or "the graph as a whole") if _is_text(proto) else "a name in it is not UTF-8"
+        reason = (
+            (broken_rule(_with_shapes(proto)) or "the graph as a whole")
+            if _is_text(proto)
+            else "a name in it is not UTF-8"
+        )
         raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", _HINT) from error
     # Axes, scales and regions may be empty, wherever they are stored.
     stored = {name for node in proto.graph.node if node.op_type == "Constant" for name in node.output}
@@ -288,6 +292,22 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
         if value.name not in stored:
             _check_value(value, f"{origin}: tensor {value.name!r}", must_be_fixed=False)
     return stale
+
+
+def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with some shape for each output: ONNX's checker wants one, which inference may not find."""
+    if all(not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape") for kind in _types(proto)):
+        return proto
+    whole = onnx.ModelProto()
+    whole.CopyFrom(proto)
+    for kind in _types(whole):
+        if kind.HasField("tensor_type"):
+            kind.tensor_type.shape.SetInParent()
+    return whole
+
+
+def _types(proto: onnx.ModelProto) -> list[onnx.TypeProto]:
+    return [value.type for value in proto.graph.output]
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:

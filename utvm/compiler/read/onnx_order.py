@@ -33,6 +33,13 @@ def put_in_order(proto: onnx.ModelProto, origin: str) -> bool:
     Floats of 16 bits become float32, in inputs and outputs, too: a core computes no faster with them.
     """
     inlined = _inline(proto, origin) | _complete(proto)
+    if proto.ir_version < 4 and {item.name for item in proto.graph.initializer} - {
+        item.name for item in proto.graph.input
+    }:
+        proto.ir_version, inlined = (
+            4,
+            True,
+        )  # Before, each constant had to be an input, which not all exporters knew.
     graphs = list(_graphs(proto.graph))
     widened = _widen(graphs)
     return any((inlined, widened, *map(_fold, graphs), *map(_open_sizes, graphs), *map(_sort, graphs)))
@@ -97,7 +104,7 @@ def _complete(proto: onnx.ModelProto) -> bool:
     if not bare:
         return False
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto)
+        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception:  # onnx raises several kinds here; the next check reports the problem
         return False
     known = {value.name: value for value in (*inferred.graph.output, *inferred.graph.value_info)}
