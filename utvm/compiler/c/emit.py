@@ -129,28 +129,6 @@ def _text(
     return json.dumps(content, indent=1) + "\n"
 
 
-_BODIES = {
-    "if": """\
-    if (condition[0]) {{
-        code = {first}_run(inputs, outputs, workspace);
-    }} else {{
-        code = {second}_run(inputs, outputs, workspace);
-    }}
-""",
-    "while": """\
-{begin}
-    code = {first}_run(inputs, conditions, workspace);
-    while ((code == 0) && *(const bool *)(workspace + {place})) {{
-        code = {second}_run(inputs, next, workspace);
-{advance}
-        if (code == 0) {{
-            code = {first}_run(inputs, conditions, workspace);
-        }}
-    }}
-""",
-}
-
-
 @dataclass(frozen=True)
 class CalledGraph:
     """A graph run by an operator."""
@@ -204,13 +182,8 @@ def _body(kind: str, first: Library, second: Library) -> str:
         (f"output_{number}", f"input_{number}", f"workspace + {place.offset}", tensor.size_bytes)
         for number, (tensor, place) in enumerate(zip(second.outputs, second.output_places, strict=True))
     ]
-    return _BODIES[kind].format(
-        first=first.name,
-        second=second.name,
-        place=first.output_places[0].offset,
-        begin="\n".join(f"    (void)memcpy({to}, {begin}, {size});" for to, begin, _, size in copies),
-        advance="\n".join(f"        (void)memcpy({to}, {after}, {size});" for to, _, after, size in copies),
-    )
+    template = templates.templates_of("utvm.compiler.c").get_template(f"{kind}.c")
+    return template.render(first=first, second=second, place=first.output_places[0].offset, copies=copies)
 
 
 def _argument(tensor: Tensor, is_output: bool) -> Argument:

@@ -25,27 +25,11 @@ from utvm.compiler.names import identifier
 from utvm.compiler.read.tflite_graph import read
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_state import CONTROL, graphs_of
-from utvm.compiler.read.tflite_validate import place
+from utvm.compiler.read.tflite_validate import AS_FLOAT, place
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
 _RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
-
-# Quantised operators that TVM's importer rejects, or computes on raw integers although they are arithmetic.
-_AS_FLOAT = (
-    "ADD_N",
-    "BATCH_MATMUL",
-    "ELU",
-    "GELU",
-    "L2_NORMALIZATION",
-    "PRELU",
-    "RELU_0_TO_1",
-    "SELECT",
-    "SELECT_V2",
-    "SIGN",
-    "SQUARE",
-    "ZEROS_LIKE",
-)
 
 _COUNTS = {"int32", "int64"}  # Interchangeable element types of indices and sizes.
 
@@ -114,7 +98,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         self._kernels = {name: build for kernel in table for name, build in kernel.tflite.items()}
         real = {name: make for kernel in table for name, make in kernel.real.items()}
         self.convert_map.update({name: functools.partial(self._in_float, make) for name, make in real.items()})
-        self._as_float = {*_AS_FLOAT, *real}
+        self._as_float = {*AS_FLOAT, *real}
 
     def check_unsupported_ops(self) -> None:
         """Do nothing: this was checked before."""

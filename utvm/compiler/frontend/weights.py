@@ -16,14 +16,8 @@ from utvm.compiler.tvm_types import dtype_of, operator_name
 # Operators that multiply a tensor by all of their weights: a needed result needs each weight.
 _WEIGHTED = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.nn.conv2d_transpose", "relax.matmul")
 # Operators that keep all elements of a constant, whenever they are computed.
-_KEEPING = (
-    "relax.astype",
-    "relax.dequantize",
-    "relax.expand_dims",
-    "relax.permute_dims",
-    "relax.reshape",
-    "relax.squeeze",
-)
+_NAMES = "astype dequantize expand_dims permute_dims reshape squeeze"
+_KEEPING = tuple(f"relax.{name}" for name in _NAMES.split())
 # Results independent of the operand's elements, so its computation may be dropped.
 _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.zeros_like")
 

@@ -15,19 +15,8 @@ from utvm.compiler.kernels.requantise import concatenate
 from utvm.compiler.tvm_types import dtype_of, operator_name, shape_of
 
 # Operators that move elements and compute nothing.
-_MOVEMENTS = (
-    "relax.reshape",
-    "relax.squeeze",
-    "relax.expand_dims",
-    "relax.flatten",
-    "relax.strided_slice",
-    "relax.broadcast_to",
-    "relax.tile",
-    "relax.repeat",
-    "relax.flip",
-    "relax.image.resize2d",
-    "relax.split",
-)
+_NAMES = "reshape squeeze expand_dims flatten strided_slice broadcast_to tile repeat flip image.resize2d split"
+_MOVEMENTS = tuple(f"relax.{name}" for name in _NAMES.split())
 
 
 class Recogniser:

@@ -296,18 +296,12 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
 
 def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with some shape for each output: ONNX's checker wants one, which inference may not find."""
-    if all(not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape") for kind in _types(proto)):
-        return proto
     whole = onnx.ModelProto()
     whole.CopyFrom(proto)
-    for kind in _types(whole):
-        if kind.HasField("tensor_type"):
-            kind.tensor_type.shape.SetInParent()
+    for value in whole.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
     return whole
-
-
-def _types(proto: onnx.ModelProto) -> list[onnx.TypeProto]:
-    return [value.type for value in proto.graph.output]
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from utvm.base.storage.config import read_yaml
 from utvm.compiler.read import tflite_graph, torch_file
 from utvm.errors import ConfigError
 
@@ -15,31 +16,8 @@ _MAX_BYTES = 1 << 28
 _MAX_TEXT = 1 << 26  # Of C source: more than any board holds.
 _MOST_LAYERS = 3  # An array in an archive in gzip.
 
-_CONVERT = "convert it with tf.lite.TFLiteConverter; docs/keras.md has an example"
-_EXPORT = "save it with torch.export.save (docs/pytorch.md), or export it as ONNX"
-_KERAS = "is a Keras model", _CONVERT
 _SAVED_MODEL = "is a TensorFlow SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model(FOLDER)"
-_FOREIGN: tuple[tuple[str, str, str], ...] = (
-    # A pattern of the first bytes, what the file is, the next step.
-    (r"\x89HDF\r\n\x1a\n", *_KERAS),
-    (r"version https://git-lfs", "is a Git LFS pointer in place of the model", "fetch the model: git lfs pull"),
-    (r"\s*<\?xml[^>]*>\s*<net\b", "is an OpenVINO model", "export the original model as ONNX or TFLite"),
-    (r"(?i)\s*<(!doctype|html|\?xml|head)", "is a web page", "download the model itself; on GitHub: Raw"),
-    (r"\x80[\x02-\x05]", "is a Python pickle", f"if it is a PyTorch model, {_EXPORT}; docs/sklearn.md has others"),
-    (r"\x93NUMPY", "is an array of numpy, not a model", "give it with --input"),
-    (r"(?s).{8}\{.{0,4096}\"dtype\"", "holds weights without operators (safetensors)", _EXPORT),
-    (r"(?s)\s*\{.{0,4096}\"modelTopology\"", "is a TensorFlow.js model", _CONVERT),
-    (r"(?s)\x0a.{0,4096}(Placeholder|Const)[\x12\x1a\x22\x2a]", "is a TensorFlow graph", _CONVERT),
-)
-_MEMBERS: tuple[tuple[str, str, str], ...] = (
-    # A pattern of the names in an archive, a line each, what the archive is, the next step.
-    (r"model\.weights\.h5$", *_KERAS),
-    (r"saved_model\.pb$", *_SAVED_MODEL),
-    (r"(bytecode|constants)\.pkl$", "is a TorchScript program", _EXPORT),
-    (r"data\.pkl$", "is an archive of torch.save, which holds no graph", _EXPORT),
-    (r"tflite-model/", "is an Edge Impulse library compiled by EON, without its .tflite",
-     "download the TensorFlow Lite file on the project's Dashboard"),
-)  # fmt: skip
+_NO_MODELS = read_yaml(Path(__file__).with_suffix(".yaml"))[0]
 _MODELS = re.compile(r"\.(tflite|lite|onnx)$|(^|/)tflite-model/[^/]+\.(h|hpp|c|cc|cpp)$")
 _ARRAY = re.compile(rb"\b(?:char|u?int8_t)\b[^={};[]{0,200}\[[^]]{0,80}\][^={};]{0,200}=\s*\{([^{}]*)\}")
 _COMMENT = re.compile(rb"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -57,7 +35,7 @@ def unpack(path: Path, content: bytes) -> bytes:
         content = inner
     if path.name == "saved_model.pb":
         raise _refusal(str(path), *_SAVED_MODEL)
-    _refuse(str(path), content[:8192].decode("latin-1"), _FOREIGN, re.match)
+    _refuse(str(path), content[:8192].decode("latin-1"), _NO_MODELS["files"], re.match)
     return content
 
 
@@ -73,7 +51,7 @@ def _refusal(origin: str, kind: str, hint: str) -> ConfigError:
 def _refuse(
     origin: str,
     text: str,
-    table: tuple[tuple[str, str, str], ...],
+    table: list[tuple[str, str, str]],
     search: Callable[[str, str, re.RegexFlag], object],
 ) -> None:
     for pattern, kind, hint in table:
@@ -126,7 +104,7 @@ def _from_archive(origin: str, content: bytes) -> bytes | None:
     if len(inner) > 1:
         raise ConfigError(f"{origin}: holds {len(inner)} models: {', '.join(inner)}", "unpack it, and name one")
     if not inner:
-        _refuse(origin, "\n".join(names), _MEMBERS, re.search)
+        _refuse(origin, "\n".join(names), _NO_MODELS["members"], re.search)
     return next(iter(inner.values()), None)
 
 

@@ -2,11 +2,12 @@
 """Checks on a TensorFlow Lite model; each message names the place."""
 
 import functools
-import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from utvm.base.storage.config import read_yaml
 from utvm.compiler.kernels import kernels
 from utvm.compiler.library import check_tensor
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
@@ -14,44 +15,14 @@ from utvm.compiler.read.tflite_state import CONTROL, called_graphs, check_call
 from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError
 
-SUPPORTED = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    ABS ADD ADD_N ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND BROADCAST_ARGS BROADCAST_TO
-    CAST CEIL CONCATENATION CONV_2D COS CUMSUM DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV
-    DYNAMIC_UPDATE_SLICE ELU EMBEDDING_LOOKUP EQUAL EXP EXPAND_DIMS FILL FLOOR FLOOR_DIV FLOOR_MOD
-    FULLY_CONNECTED GATHER GATHER_ND GELU GREATER GREATER_EQUAL HARD_SWISH IF L2_NORMALIZATION L2_POOL_2D
-    LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX MAXIMUM MAX_POOL_2D
-    MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL REDUCE_ANY REDUCE_MAX
-    REDUCE_MIN REDUCE_PROD RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR
-    REVERSE_V2 ROUND RSQRT SELECT SELECT_V2 SHAPE SIGN SIN SLICE SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT
-    SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE STRIDED_SLICE SUB SUM SVDF TANH TILE TRANSPOSE
-    TRANSPOSE_CONV UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK WHILE ZEROS_LIKE
-""",
-    )
-)
+_DATA = read_yaml(Path(__file__).with_name("tflite_operators.yaml"))[0]
+AS_FLOAT = frozenset(_DATA["as_float"].split())
+SUPPORTED = frozenset(_DATA["supported"].split())
 """Importable operators by their names in the schema; integer kernels may add more."""
 
 _QUANTISED_TYPES = ("int8", "uint8", "int16", "int32", "int64")
 
-# Option fields used as divisors or in size computations, by their number in the schema's table.
-_CONVOLUTION = {1: "stride_w", 2: "stride_h", 4: "dilation_w_factor", 5: "dilation_h_factor"}
-_DEPTHWISE = {1: "stride_w", 2: "stride_h", 3: "depth_multiplier", 5: "dilation_w_factor", 6: "dilation_h_factor"}
-_POOL = {1: "stride_w", 2: "stride_h", 3: "filter_width", 4: "filter_height"}
-_POSITIVE = {
-    "CONV_2D": _CONVOLUTION,
-    "DEPTHWISE_CONV_2D": _DEPTHWISE,
-    "TRANSPOSE_CONV": {1: "stride_w", 2: "stride_h"},
-    "AVERAGE_POOL_2D": _POOL,
-    "MAX_POOL_2D": _POOL,
-    "L2_POOL_2D": _POOL,
-    "SPLIT": {0: "num_splits"},
-    "SPLIT_V": {0: "num_splits"},
-    "PACK": {0: "values_count"},
-    "DEPTH_TO_SPACE": {0: "block_size"},
-    "SPACE_TO_DEPTH": {0: "block_size"},
-}
+_POSITIVE: dict[str, dict[int, str]] = _DATA["positive"]
 _DEFAULT_ONE = ("dilation_w_factor", "dilation_h_factor")
 _MAX_OPTION = 1 << 16
 
