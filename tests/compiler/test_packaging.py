@@ -60,6 +60,8 @@ EDGE_IMPULSE = archive(
     [
         ("m.tflite.gz", gzip.compress(model())),
         ("m.cc", c_array(model())),
+        ("m.cpp", c_array(model()).replace(b",", b"u,")),
+        ("m.cpp", b"constexpr std::array<uint8_t, 9> m = {" + ",".join(map(str, model())).encode() + b"};"),
         ("m.h.gz", gzip.compress(c_array(model()))),
         ("m.zip", archive(**{"README.md": b"hello", "model__my.tflite": model()})),
         ("m.zip", EDGE_IMPULSE),
@@ -90,6 +92,14 @@ def test_a_model_inside_another_file(name: str, content: bytes, tmp_path: Path) 
         ("m.gz", gzip.compress(model())[:-9], "is only a part of a gzip file"),
         ("m.gz", b"\x1f\x8b" + bytes(60), "is damaged gzip"),
         ("m.safetensors", (80).to_bytes(8, "little") + b'{"w":{"dtype":"F32"}}', "weights without operators"),
+        ("m.tflite", b"\xef\xbb\xbf<!-- saved --><html>", "is a web page"),
+        ("m.onnx", b"404: Not Found", r"an answer of a server, not a file\n  hint: download the model itself"),
+        ("m.tar", bytes(257) + b"ustar" + bytes(99), r"is a tar archive\n  hint: unpack it"),
+        ("m.7z", b"7z\xbc\xaf\x27\x1c" + bytes(60), "an archive of another kind"),
+        ("m.png", b"\x89PNG\r\n\x1a\n" + bytes(60), r"a picture .*\n  hint: give it with --input"),
+        ("m.elf", b"\x7fELF" + bytes(60), r"is a program, not a model\n  hint: firmware\.flash takes it"),
+        ("m.pte", bytes(4) + b"ET12" + bytes(60), "is an ExecuTorch program"),
+        ("m.npz", archive(**{"a.npy": b"\x93NUMPY"}), "is an archive of arrays"),
         ("m.xml", b'<?xml version="1.0"?>\n<net name="m">', "OpenVINO"),
     ],
 )  # fmt: skip

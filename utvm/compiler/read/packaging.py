@@ -19,7 +19,7 @@ _MOST_LAYERS = 3  # An array in an archive in gzip.
 _SAVED_MODEL = "is a TensorFlow SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model(FOLDER)"
 _NO_MODELS = read_yaml(Path(__file__).with_suffix(".yaml"))[0]
 _MODELS = re.compile(r"\.(tflite|lite|onnx)$|(^|/)tflite-model/[^/]+\.(h|hpp|c|cc|cpp)$")
-_ARRAY = re.compile(rb"\b(?:char|u?int8_t)\b[^={};[]{0,200}\[[^]]{0,80}\][^={};]{0,200}=\s*\{([^{}]*)\}")
+_ARRAY = re.compile(rb"\b(?:char|u?int8_t)\b[^={};[]{0,200}(?:\[[^]]{0,80}\])?[^={};]{0,200}=\s*\{([^{}]*)\}")
 _COMMENT = re.compile(rb"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".inc")
 
@@ -121,6 +121,6 @@ def _model(origin: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> by
 def _arrays(source: bytes) -> Iterator[bytes]:
     for body in _ARRAY.findall(_COMMENT.sub(b"", source)):
         try:
-            yield bytes(int(number, 0) & 255 for number in body.decode().split(",") if number.strip())
+            yield bytes(int(number.strip().rstrip("uU"), 0) & 255 for number in body.decode().split(",") if number.strip())
         except ValueError:
             continue
