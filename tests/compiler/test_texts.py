@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals of drawn models with a few things wrong, TFLite and ONNX: our words, a place, a hint."""
+"""Refusals of drawn models with a few things wrong, TFLite, ONNX and PyTorch: our words, a place, a hint."""
 
 import dataclasses
+import io
+import json
 import struct
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,7 @@ from tflite_draw import TYPES, Layer, Spec
 from tflite_draw import Draw as TfliteDraw
 from tflite_layers import LAYERS, operator_of
 
-from utvm.compiler import Model, from_onnx, from_tflite
+from utvm.compiler import Model, from_onnx, from_tflite, load
 from utvm.compiler.build import build_library
 from utvm.compiler.frontend import import_model
 from utvm.errors import UtvmError
@@ -147,3 +151,55 @@ def test_refusals_of_drawn_models(draw: Callable[[int], Model]) -> None:
 def test_refusals_of_many_drawn_models(draw: Callable[[int], Model], part: int) -> None:
     faults = [fault(draw, seed, whole=True) for seed in range(part * 100, part * 100 + 100)]
     assert not any(faults), "\n".join(filter(None, faults))
+
+
+def torch_archive(seed: int) -> bytes:
+    """Return an archive as torch.export.save writes it, with members missing, exchanged, cut or damaged."""
+    random = np.random.default_rng(seed)
+    node = {"target": "torch.ops.aten.relu.default", "inputs": [], "outputs": [{"as_tensor": {"name": "relu"}}]}
+    program = {
+        "graph_module": {"graph": {"nodes": [node], "inputs": [], "outputs": []}},
+        "schema_version": {"major": 8},
+    }
+    members = {
+        "m/archive_format": b"pt2",
+        "m/archive_version": b"0",
+        "m/byteorder": b"little",
+        "m/models/model.json": json.dumps(program).encode(),
+        "m/data/weights/model.pt": b"PK\x05\x06" + bytes(18),
+        "m/version": b"3\n",
+    }
+    for _ in range(random.integers(4)):
+        name = str(random.choice(list(members)))
+        content = bytearray(members.pop(name))
+        match random.integers(4):
+            case 0 if content:
+                content[random.integers(len(content))] ^= 1 << random.integers(8)
+            case 1:
+                del content[random.integers(len(content) + 1) :]
+            case 2:
+                name = name.replace("m/", str(random.choice(["../", "", "/", "m/" * 40])))
+            case 3:
+                continue
+        members[name] = bytes(content)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    whole = bytearray(stream.getvalue())
+    for _ in range(random.integers(3)):
+        whole[random.integers(len(whole))] = random.integers(256)
+    return bytes(whole[: random.integers(len(whole))] if random.random() < 0.2 else whole)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_refusals_of_damaged_archives(part: int, tmp_path: Path) -> None:
+    """With PyTorch or without: the file is named, and what would help."""
+    path = tmp_path / "drawn.pt2"
+    for seed in range(part * 150, part * 150 + 150):
+        path.write_bytes(torch_archive(seed))
+        with pytest.raises(UtvmError) as caught:
+            load(path, run_python=bool(seed % 2))
+        text = f"{seed}: {caught.value}"
+        assert caught.value.message.startswith(f"{path}: is ") and caught.value.hint, text
+        assert not FOREIGN.search(text) and "zip" not in text.lower() and "\n" not in caught.value.message, text

@@ -11,7 +11,7 @@ from utvm.compiler import bounded, refusal
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.read import packaging, relax_file, tflite_graph, torch_file
-from utvm.errors import CompileError, ConfigError, did_you_mean
+from utvm.errors import ConfigError, UtvmError, did_you_mean
 
 MAX_FILE_BYTES = 1 << 28  # Larger files are refused unread: no microcontroller holds a thousandth of it.
 
@@ -38,7 +38,7 @@ def load(
     """
     try:
         return _load(path, run_python, shapes, values, signature)
-    except CompileError as error:
+    except UtvmError as error:
         error.hint = error.hint or refusal.HINT
         raise
 

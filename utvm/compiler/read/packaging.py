@@ -121,6 +121,7 @@ def _model(origin: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> by
 def _arrays(source: bytes) -> Iterator[bytes]:
     for body in _ARRAY.findall(_COMMENT.sub(b"", source)):
         try:
-            yield bytes(int(number.strip().rstrip("uU"), 0) & 255 for number in body.decode().split(",") if number.strip())
+            numbers = re.sub(r"[uU\s]", "", body.decode()).split(",")
+            yield bytes(int(number, 0) & 255 for number in numbers if number)
         except ValueError:
             continue
