@@ -135,7 +135,7 @@ def test_a_graph_that_call_once_needs_must_be_there() -> None:
         builder.tensor(name, (1,), "float32")
     builder.operator("CALL_ONCE", [], [], init_subgraph_index=3)
     builder.operator("RELU", ["x"], ["y"])
-    assert "CALL_ONCE calls graph 3, of 1" in refusal(builder.finish(["x"], ["y"]))
+    assert "CALL_ONCE calls graph 3 of 1" in refusal(builder.finish(["x"], ["y"]))
 
 
 @pytest.mark.parametrize("stride", [0, -1, 1 << 20])
