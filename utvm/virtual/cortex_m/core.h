@@ -18,6 +18,8 @@ enum {
 enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66 };
 enum { REGISTER_S0 = 79, REGISTER_FPSCR = 6, REGISTER_XPSR = 120, REGISTER_CONTROL = 117 };
 enum { WATCH_READ = 1, WATCH_WRITE = 2 };
+/* FPCCR.LSPACT; FPDSCR is not zero, so that the first instruction of a context needs it */
+enum { FLOAT_PENDING = 1, FLOAT_DEFAULTS = 2 };
 
 typedef struct {
   const uint8_t *bytes; /* where this process has them */
@@ -43,8 +45,9 @@ typedef struct {
   volatile uint32_t stop; /* stop before the next instruction; any thread may set it */
   uint32_t pass;          /* address of an instruction that executes without a stop, or 1 */
   uint32_t masks_matter;  /* stop after an instruction that may unmask a pending exception */
-  uint32_t trap_division, trap_unaligned, float_enabled; /* 0 or 1 */
-  uint32_t float_privileged; /* 1: only privileged code has the floating-point unit; float_enabled is 0 then */
+  uint32_t trap_division, trap_unaligned, float_enabled; /* 0 or 1; float_enabled: its instructions are plain */
+  uint32_t float_access; /* CPACR.CP10: 1 for privileged code, 3 for all */
+  uint32_t float_lazy;   /* stop before a floating-point instruction: FLOAT_PENDING, FLOAT_DEFAULTS */
   uint32_t event; /* the event register, set by SEV */
   uint32_t limits[2]; /* of the main and the process stack, on Armv8-M */
   uint32_t breakpoint_count;

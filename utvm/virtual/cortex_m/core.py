@@ -41,6 +41,7 @@ class Reason(IntEnum):
     UNALIGNED = 6
     READ_CONTROL = 7
     SPIN = 8
+    FLOAT = 9
 
 
 class _Memory(ctypes.Structure):
@@ -59,10 +60,8 @@ class CoreState(ctypes.Structure):
         ("memory_count", ctypes.c_uint32),
         ("memories", _Memory * MEMORIES),
         *fields(ctypes.c_uint64, "count deadline"),
-        *fields(
-            ctypes.c_uint32,
-            "stop pass_address masks_matter trap_division trap_unaligned float_enabled float_privileged event",
-        ),
+        *fields(ctypes.c_uint32, "stop pass_address masks_matter trap_division trap_unaligned"),
+        *fields(ctypes.c_uint32, "float_enabled float_access float_lazy event"),
         ("limits", ctypes.c_uint32 * 2),
         ("breakpoint_count", ctypes.c_uint32),
         ("breakpoints", ctypes.c_uint32 * BREAKPOINTS),
@@ -107,6 +106,7 @@ class StopKind(Enum):
     BREAKPOINT = auto()  # before the instruction
     SLEEP = auto()  # before WFI or WFE
     SPIN = auto()  # before a branch to itself
+    FLOAT = auto()  # before the first floating-point instruction of a context
     SUPERVISOR_CALL = auto()  # after SVC
     BKPT = auto()  # at BKPT
     EXCEPTION_RETURN = auto()  # after a branch to EXC_RETURN, which is in PC
@@ -127,6 +127,7 @@ _STOPS = {
     Reason.BREAKPOINT: CoreStop(StopKind.BREAKPOINT),
     Reason.SLEEP: CoreStop(StopKind.SLEEP),
     Reason.SPIN: CoreStop(StopKind.SPIN),
+    Reason.FLOAT: CoreStop(StopKind.FLOAT),
 }
 _FAULTS = {
     Reason.NO_COPROCESSOR: faults.NOCP,
@@ -404,6 +405,9 @@ class Core(RegisterFile):
         self.write_pc(state.undo_address)
         if state.undo_reason == Reason.NONE:
             return cast(CoreStop, self._stop)
+        if state.undo_reason == Reason.FLOAT:
+            state.count -= 1
+            return _STOPS[Reason.FLOAT]
         return _usage_stop(_FAULTS[Reason(state.undo_reason)])
 
     def _stop_by_counter(self) -> CoreStop:

@@ -31,6 +31,7 @@ enum stop {
   STOP_UNALIGNED,
   STOP_READ_CONTROL,
   STOP_SPIN,
+  STOP_FLOAT,
 };
 
 /* High nibble: the kind of an instruction; low nibble: its register. */
@@ -197,22 +198,27 @@ static int has_breakpoint(const core_t *core, uint32_t block, uint32_t instructi
   return 0;
 }
 
-/* Whether the code that runs may use the floating-point unit (ARM DDI 0403E, B3.2.20). */
-static int has_float(void *engine, core_t *core) {
+/* Whether the code that runs may use the floating-point unit, and at once (ARM DDI 0403E, B3.2.20, B1.5.7). */
+static enum stop examine_float(void *engine, core_t *core) {
   uint32_t control = 0, status = 0;
-  if (!core->float_privileged)
-    return (int)core->float_enabled;
+  if (core->float_enabled)
+    return STOP_NONE;
   core->register_read(engine, REGISTER_CONTROL, &control);
   core->register_read(engine, REGISTER_XPSR, &status);
-  return !(control & 1u) || (status & 0x1FFu);
+  if (!core->float_access || (core->float_access != 3 && (control & 1u) && !(status & 0x1FFu)))
+    return STOP_NO_COPROCESSOR;
+  return core->float_lazy & FLOAT_PENDING || (core->float_lazy && !(control & 4u)) ? STOP_FLOAT : STOP_NONE;
 }
 
 /* Return the reason to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   if (kind <= UNKNOWN)
     kind = decode(core, address, size);
-  if (kind == FLOAT && !has_float(engine, core))
-    return STOP_NO_COPROCESSOR;
+  if (kind == FLOAT || (kind & 0xF0u) == FLOAT_MEMORY) {
+    const enum stop reason = examine_float(engine, core);
+    if (reason != STOP_NONE)
+      return reason;
+  }
   switch (kind & 0xF0u) {
   case SLEEP: /* inside an IT block it ends at once, as the architecture permits */
     return core->pass == address || core->inside ? STOP_NONE : STOP_SLEEP;
@@ -244,9 +250,6 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
   case DIVIDE:
     return core->trap_division && !read_register(engine, core, kind & 0xFu) ? STOP_DIVIDE : STOP_NONE;
   case FLOAT_MEMORY:
-    if (!has_float(engine, core))
-      return STOP_NO_COPROCESSOR;
-    return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
   case WORD_ALIGNED:
     return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
   case HALF_ALIGNED:

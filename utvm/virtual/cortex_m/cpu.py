@@ -274,8 +274,8 @@ class CortexM:
         hits = self.core.take_watch_hits()
         if hits:
             self._dwt.set_matched(hits)
-        if kind is StopKind.FAULT and stop.fault is not None:
-            fault = stop.fault
+        fault = self._handlers.begin_float() if kind is StopKind.FLOAT else stop.fault
+        if fault:
             self._attempt(lambda: self._handlers.take_fault(fault), fault)
         elif kind is StopKind.EXCEPTION_RETURN:
             self._return()
@@ -405,6 +405,9 @@ class CortexM:
             if stop.kind is StopKind.SPIN:
                 self.core.pass_sleep()
                 stop = self.core.step()
+            elif stop.kind is StopKind.FLOAT:
+                self._handle(stop)
+                stop = self.core.step()
             self._expire_timers()
             self._handle(stop)
         if not self.halted:
@@ -428,8 +431,11 @@ class CortexM:
         state = self.core.state
         control = self.scb.value(scs.CCR)
         state.trap_division = bool(control & scs.DIV_0_TRP)
-        access = self.scb.value(scs.CPACR) & scs.FPU_ENABLED
-        state.float_enabled, state.float_privileged = access == scs.FPU_ENABLED, access == scs.FPU_PRIVILEGED
+        access, context = self.scb.value(scs.CPACR) >> 20, self.scb.value(scs.FPCCR)
+        state.float_access = access & 3 if access & 3 == access >> 2 else 0
+        defaults = context & scs.ASPEN and self.scb.value(scs.FPDSCR)
+        state.float_lazy = context & scs.LSPACT | (2 if defaults else 0)
+        state.float_enabled = state.float_access == 3 and not state.float_lazy
         self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP))
         self.interrupt()
 

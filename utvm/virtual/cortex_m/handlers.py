@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exception entry, exception return and the escalation of faults (ARM DDI 0403E, B1.5; DDI 0553B, B3).
 
-Floating-point registers are stacked at once instead of lazily: the frame is the same, but FPCCR.LSPACT stays 0.
 Entry and return take no virtual time.
 """
 
@@ -22,6 +21,10 @@ _TO_THREAD, _ON_PROCESS_STACK, _BASIC_FRAME = 1 << 3, 1 << 2, 1 << 4
 
 # Bits of xPSR that a return restores: flags, Q, IT, GE and Thumb.
 _STATUS_MASK = 0xFF0FFC00
+
+# FPCCR: THREAD; the bits of exceptions that could preempt.
+_THREAD, _READY = 1 << 3, {faults.MEM_MANAGE: 5, faults.BUS_FAULT: 6}
+_ALL = 0xFFFFFFFF
 
 
 class LockUp(Exception):
@@ -147,9 +150,9 @@ class Handlers:
         frame = (stack - 4 * (_BASIC_WORDS + (_FLOAT_WORDS if extended else 0)) & ~4) & 0xFFFFFFFF
         words = [core.read(register) for register in _FRAME_REGISTERS]
         words += [core.read(registers.PC), status & ~_ALIGNED | (_ALIGNED if realign else 0)]
-        if extended:
-            words += [core.read(registers.S0 + number) for number in range(16)]
-            words += [core.read(registers.FPSCR), 0]
+        lazy = extended and self._scb.value(scs.FPCCR) & scs.LSPEN
+        if extended and not lazy:
+            words += self._float_words()
         exc_return = self._exc_return | (0 if extended else _BASIC_FRAME)
         if not handler:
             exc_return |= _TO_THREAD | (_ON_PROCESS_STACK if control & registers.PROCESS_STACK else 0)
@@ -162,10 +165,40 @@ class Handlers:
             self._bus.write(frame, struct.pack(f"<{len(words)}I", *words))
         except BusError:
             raise _StackingFailed(exc_return, Fault(faults.BUS_FAULT, faults.STKERR)) from None
-        if extended:  # the handler's own begins with the defaults (ARM DDI 0403E, B3.2.23)
-            status = core.read(registers.FPSCR) & ~scs.FPDSCR_BITS
-            core.write(registers.FPSCR, status | self._scb.value(scs.FPDSCR))
+        if lazy:
+            self._defer_float(frame + 4 * _BASIC_WORDS, handler, core.unprivileged)
         return exc_return
+
+    def _float_words(self) -> list[int]:
+        registers_16 = [self._core.read(registers.S0 + number) for number in range(16)]
+        return [*registers_16, self._core.read(registers.FPSCR), 0]
+
+    def _defer_float(self, address: int, handler: bool, unprivileged: bool) -> None:
+        """Note where floating-point registers belong, and what their store may raise (DDI 0403E, UpdateFPCCR)."""
+        priority = self.execution_priority()
+        context = self._scb.value(scs.FPCCR) & (scs.ASPEN | scs.LSPEN) | scs.LSPACT
+        context |= (scs.USER if unprivileged else 0) | (0 if handler else _THREAD) | (priority > -1) << 4
+        for exception, bit in _READY.items():
+            able = self._scb.is_enabled(exception) and self._exceptions.group_priority(exception) < priority
+            context |= able << bit
+        self._scb.store(scs.FPCAR, address, _ALL)
+        self._scb.store(scs.FPCCR, context, _ALL)
+
+    def begin_float(self) -> Fault | None:
+        """Store the registers that entry left, and begin a context with FPDSCR (DDI 0403E, ExecuteFPCheck)."""
+        core, context = self._core, self._scb.value(scs.FPCCR)
+        if context & scs.LSPACT:
+            try:
+                self._bus.write(self._scb.value(scs.FPCAR), struct.pack("<18I", *self._float_words()))
+            except BusError:
+                return Fault(faults.BUS_FAULT, faults.LSPERR)
+            self._scb.store(scs.FPCCR, context & ~scs.LSPACT, _ALL)
+        if context & scs.ASPEN:
+            core.write_control(core.read_control() | registers.FLOAT_ACTIVE)
+            core.write(
+                registers.FPSCR, core.read(registers.FPSCR) & ~scs.FPDSCR_BITS | self._scb.value(scs.FPDSCR)
+            )
+        return None
 
     def _start(self, exception: int, exc_return: int) -> None:
         core = self._core
@@ -221,7 +254,10 @@ class Handlers:
         if bool(status & 0x1FF) == bool(exc_return & _TO_THREAD):
             self._chain_fault(faults.INVPC, exc_return)
             return
-        if extended:
+        context = self._scb.value(scs.FPCCR)
+        if extended and context & scs.LSPACT:
+            self._scb.store(scs.FPCCR, context & ~scs.LSPACT, _ALL)
+        elif extended:
             for number in range(16):
                 core.write(registers.S0 + number, words[_BASIC_WORDS + number])
             core.write(registers.FPSCR, words[_BASIC_WORDS + 16])
