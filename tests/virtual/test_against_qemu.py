@@ -14,7 +14,7 @@ import pytest
 
 from tests.virtual.target import Target
 
-WORDS = 32
+WORDS = 64
 MACROS = """
 .macro dump
 ldr r0, =0xE000ED94
@@ -24,7 +24,7 @@ movs r0, #1
 adr r1, open_\\@
 bkpt #0xab
 ldr r2, =result
-mov r3, #128
+mov r3, #256
 push {r0, r2, r3}
 mov r1, sp
 movs r0, #5
@@ -203,3 +203,219 @@ def test_two_tasks_with_floats_keep_their_registers(target: Target, tmp_path: Pa
     second = [struct.unpack("<f", struct.pack("<I", word))[0] for word in words[16:22]]
     assert first == [3, 5, 7, 9, 11, 13]
     assert second == [12, 48, 192, 768, 3072, 12288]
+
+
+# Regions: everything readable and writable; then the number, address and attributes of the one tried.
+PROTECT = """
+.macro region number, address, attributes
+set 0xE000ED98, \\number
+set 0xE000ED9C, \\address
+set 0xE000EDA0, \\attributes
+.endm
+.macro try instruction:vararg
+mov r7, #0x55
+ldr r10, =next_\\@
+ldr r8, =0x20012000
+\\instruction
+next_\\@: note r7
+.endm
+handler mem_manage
+ldr r0, =0xE000ED28
+ldr r1, [r0]
+ldr r2, [r0, #0xC]
+str r1, [r0]
+lsls r2, #8
+uxtb r1, r1
+orr r7, r1, r2
+str r10, [sp, #24]
+bx lr
+handler reset
+start
+set 0xE000ED24, 0x00070000
+ldr r1, =0x47704770
+ldr r2, =0x20012000
+mov r3, #0x400
+fill: str r1, [r2], #4
+subs r3, #4
+bne fill
+"""
+ACCESSES = """
+try ldr r7, [r8]
+try str r7, [r8]
+try ldrb r7, [r8, #0x1f]
+try ldr r7, [r8, #0x20]
+try strh r7, [r8, #0x3e]
+try strd r6, r7, [r8, #0x40]
+try ldr r7, [r8, #0x100]
+try str r7, [r8, #0x1fc]
+try ldrt r7, [r8, #0x20]
+try strt r7, [r8, #0x20]
+try ldrbt r7, [r8, #0x80]
+try strht r7, [r8, #0x80]
+try ldm r8, {r6, r7}
+try stm r8, {r6, r7}
+adds r9, r8, #0x81
+try blx r9
+"""
+CHECK = """
+ldr r8, =0x20012000
+ldr r7, [r8]
+note r7
+ldr r7, [r8, #0x20]
+note r7
+ldr r7, [r8, #0x1fc]
+note r7
+"""
+
+
+@pytest.mark.parametrize("control", [1, 5])
+@pytest.mark.parametrize(
+    "attributes",
+    [access << 24 | 0x13 for access in range(8) if access != 4]
+    + [0x13000009, 0x03000009, 0x06008113, 0x0600FE11, 0x0000000B, 0x00000008],
+    ids=hex,
+)
+def test_a_region_protects_memory(target: Target, tmp_path: Path, control: int, attributes: int) -> None:
+    words = compare(
+        target,
+        tmp_path,
+        f"""{PROTECT}
+        region 0, 0x08000000, 0x06000027
+        region 1, 0x20000000, 0x03000021
+        region 5, 0x20012000, {attributes:#x}
+        region 3, 0x20012000, 0x00000009
+        set 0xE000ED94, {control}
+        dsb
+        isb
+        {ACCESSES}
+        movs r0, #1
+        msr control, r0
+        isb
+        {ACCESSES}
+        svc #0
+        handler sv_call
+        set 0xE000ED94, 0
+        {CHECK}
+        dump
+        """,
+    )
+    if attributes == 0x13:  # no access
+        assert sum(word & 0x82 == 0x82 for word in words) == 28
+
+
+# Each ends in the handler that notes what was reported; R6 is where it began.
+FAULTS = {
+    "stacking": """
+        set 0xE000ED1C, 0x20000000
+        region 1, 0x20000000, 0x02000021
+        movs r0, #1
+        msr control, r0
+        isb
+        svc #0
+        """,
+    "unstacking": """
+        region 1, 0x20000000, 0x03000021
+        svc #0
+        handler sv_call
+        region 4, 0x2000FF00, 0x0000000F
+        movs r0, #1
+        msr control, r0
+        bx lr
+        """,
+    "lazy stacking that is reported at once": """
+        set 0xE000ED1C, 0x20000000
+        region 1, 0x20000000, 0x03000021
+        vmov.f32 s0, #1.0
+        svc #0
+        handler sv_call
+        region 4, 0x2000FF00, 0x0500000F
+        vmov.f32 s0, #2.0
+        """,
+    "lazy stacking that waits": """
+        region 1, 0x20000000, 0x03000021
+        vmov.f32 s0, #1.0
+        svc #0
+        handler sv_call
+        region 4, 0x2000FF00, 0x0500000F
+        vmov.f32 s0, #2.0
+        """,
+    "hard fault without HFNMIENA": """
+        region 1, 0x20000000, 0x03000021
+        set 0xE000ED24, 0
+        region 4, 0x20012000, 0x00000009
+        ldr r0, =0x20012000
+        ldr r7, [r0]
+        """,
+    "faultmask": """
+        region 1, 0x20000000, 0x03000021
+        region 4, 0x20012000, 0x00000009
+        cpsid f
+        ldr r0, =0x20012000
+        ldr r7, [r0]
+        cpsie f
+        note r7
+        ldr r7, [r0]
+        """,
+    "an address outside all regions": """
+        region 1, 0x20000000, 0x03000021
+        ldr r0, =0x40000000
+        ldr r7, [r0]
+        """,
+    "code outside all regions": """
+        region 1, 0x20000000, 0x13000021
+        ldr r0, =0x20012001
+        bx r0
+        """,
+    "private peripherals": """
+        region 1, 0x20000000, 0x03000021
+        ldr r0, =0xE000ED94
+        ldr r7, [r0]
+        note r7
+        ldr r0, =0x20020000
+        ldr r7, [r0, #-4]
+        ldr r0, =0x08200000
+        ldr r7, [r0]
+        """,
+    "a store to flash": """
+        region 1, 0x20000000, 0x03000021
+        ldr r0, =0x08000100
+        str r0, [r0]
+        """,
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_of_protection(target: Target, tmp_path: Path, case: str) -> None:
+    report = """
+        mrs r6, ipsr
+        note r6
+        look 0xE000ED28
+        look 0xE000ED34
+        look 0xE000ED2C
+        ldr r7, =0xE000EF34
+        ldr r7, [r7]
+        bic r7, r7, #0x700  @ QEMU has bits of Armv8-M here
+        note r7
+        ldr r0, =0x20012000
+        ldr r7, [r0]
+        note r7
+        dump
+        """
+    words = compare(
+        target,
+        tmp_path,
+        f"""{PROTECT.replace("handler mem_manage", "handler unused")}
+        region 0, 0x08000000, 0x06000027
+        set 0xE000ED94, 1
+        dsb
+        isb
+        {FAULTS[case]}
+        handler mem_manage
+        set 0xE000ED94, 1
+        region 5, 0x20000000, 0x03000021
+        {report}
+        handler hard_fault
+        {report}
+        """,
+    )
+    assert any(words)

@@ -4,6 +4,7 @@
 #define UTVM_CORE_H
 
 #include "cycles.h"
+#include "mpu.h"
 
 #include <stdint.h>
 
@@ -13,9 +14,11 @@ enum {
   BREAKPOINTS = 12,
   WATCHPOINTS = 4,
   MEMORIES = 16,
+  STORES = 32, /* of one instruction; the most are 16 double words */
   UNICORN_WRITE = 17
 };
 enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66 };
+enum { REGISTER_FAULTMASK = 126 };
 enum { REGISTER_S0 = 79, REGISTER_FPSCR = 6, REGISTER_XPSR = 120, REGISTER_CONTROL = 117 };
 enum { WATCH_READ = 1, WATCH_WRITE = 2 };
 /* FPCCR.LSPACT; FPDSCR is not zero, so that the first instruction of a context needs it */
@@ -30,6 +33,11 @@ typedef struct {
   uint32_t first, last; /* bytes watched, both included */
   uint32_t access;      /* WATCH_READ | WATCH_WRITE, 0 = unused */
 } watchpoint_t;
+
+typedef struct {
+  uint32_t address, size;
+  uint8_t bytes[8]; /* before it */
+} store_t;
 
 typedef struct {
   /* inputs */
@@ -65,8 +73,8 @@ typedef struct {
   uint32_t undo_address;
   uint32_t saved[16];     /* r0-r12, SP, LR, xPSR before it */
   uint32_t saved_float[33]; /* s0-s31, FPSCR before it */
-  uint32_t data_address, data_size;
-  uint8_t data_bytes[8]; /* memory contents before an unaligned store */
+  uint32_t store_count;
+  store_t stores[STORES];       /* from the one that is refused */
   /* private: the current IT block */
   uint32_t conditional;         /* 1 from IT until the first instruction after the block */
   uint32_t conditional_left;    /* instructions of it to come */
@@ -76,6 +84,8 @@ typedef struct {
   uint32_t conditional_state;   /* ITSTATE where it was resumed */
   uint32_t inside;              /* whether the instruction begun last belongs to it */
   cycles_t *cycles;             /* the model of them, or NULL */
+  uint64_t unprivileged;        /* count with an LDRT or STRT that begins */
+  mpu_t mpu;
   uint8_t *kinds[MEGABYTES];
 } core_t;
 

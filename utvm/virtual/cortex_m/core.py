@@ -19,12 +19,14 @@ from unicorn.unicorn_py3.unicorn import uclib
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.cortex_m import faults
 from utvm.virtual.cortex_m.faults import Fault
+from utvm.virtual.cortex_m.mpu import ENABLE, MpuState
 from utvm.virtual.cortex_m.registers import FPSCR, LR, PC, R0, S0, SP, THUMB, XPSR, RegisterFile
 from utvm.virtual.engine import MEMORIES, NEVER
 from utvm.virtual.native import fields, load_library
 
 BREAKPOINTS = 12  # six comparators with two halves of a word each
 WATCHPOINTS = 4
+_STORES = 32
 WATCH_READ, WATCH_WRITE = 1, 2
 _MEGABYTES = 4096
 
@@ -42,6 +44,8 @@ class Reason(IntEnum):
     READ_CONTROL = 7
     SPIN = 8
     FLOAT = 9
+    ACCESS = 10
+    EXECUTE = 11
 
 
 class _Memory(ctypes.Structure):
@@ -50,6 +54,10 @@ class _Memory(ctypes.Structure):
 
 class _Watchpoint(ctypes.Structure):
     _fields_ = fields(ctypes.c_uint32, "first last access")
+
+
+class _Store(ctypes.Structure):
+    _fields_ = (*fields(ctypes.c_uint32, "address size"), ("bytes", ctypes.c_uint8 * 8))
 
 
 class CoreState(ctypes.Structure):
@@ -72,17 +80,19 @@ class CoreState(ctypes.Structure):
         ("undo_address", ctypes.c_uint32),
         ("saved", ctypes.c_uint32 * 16),
         ("saved_float", ctypes.c_uint32 * 33),
-        *fields(ctypes.c_uint32, "data_address data_size"),
-        ("data_bytes", ctypes.c_uint8 * 8),
+        ("store_count", ctypes.c_uint32),
+        ("stores", _Store * _STORES),
         ("conditional", ctypes.c_uint32 * 7),
         ("cycles", ctypes.c_void_p),
+        ("unprivileged", ctypes.c_uint64),
+        ("mpu", MpuState),
         ("kinds", ctypes.c_void_p * _MEGABYTES),
     )
 
 
 def load_counter() -> ctypes.CDLL:
-    """Load ``counter.c`` and ``cycles.c`` as a shared library."""
-    return load_library(*(Path(__file__).with_name(name) for name in ("counter.c", "cycles.c")))
+    """Load the C files as a shared library."""
+    return load_library(*(Path(__file__).with_name(name) for name in ("mpu.c", "counter.c", "cycles.c")))
 
 
 # Exceptions by their numbers in Unicorn's interrupt hook.
@@ -130,9 +140,10 @@ _STOPS = {
     Reason.FLOAT: CoreStop(StopKind.FLOAT),
 }
 _FAULTS = {
-    Reason.NO_COPROCESSOR: faults.NOCP,
-    Reason.DIVIDE: faults.DIVBYZERO,
-    Reason.UNALIGNED: faults.UNALIGNED,
+    Reason.NO_COPROCESSOR: faults.usage_fault(faults.NOCP),
+    Reason.DIVIDE: faults.usage_fault(faults.DIVBYZERO),
+    Reason.UNALIGNED: faults.usage_fault(faults.UNALIGNED),
+    Reason.EXECUTE: Fault(faults.MEM_MANAGE, faults.IACCVIOL),
 }
 _INTERRUPT_STOPS = {
     _SVC: StopKind.SUPERVISOR_CALL,
@@ -252,14 +263,20 @@ class Core(RegisterFile):
     def set_breakpoints(self, addresses: list[int]) -> None:
         """Stop before the instructions at these addresses."""
         state = self.state
-        state.breakpoint_filter = 0
+        state.breakpoint_filter = NEVER if state.mpu.control & ENABLE else 0  # the unit checks every instruction
         state.breakpoint_count = len(addresses[:BREAKPOINTS])
         for index, address in enumerate(addresses[:BREAKPOINTS]):
             state.breakpoints[index] = address
             state.breakpoint_filter |= 1 << (address >> 1 & 63)
 
-    def set_data_checks(self, watchpoints: list[tuple[int, int, int]], trap_unaligned: bool) -> None:
-        """Watch data addresses and trap unaligned accesses. Either slows the core down.
+    def permits(self, address: int, size: int, rights: int) -> bool:
+        """True if the enabled memory protection unit grants rights, bits as in ``mpu.h``."""
+        return bool(self._counter.utvm_permits(ctypes.byref(self.state.mpu), address, size, rights))
+
+    def set_data_checks(
+        self, watchpoints: list[tuple[int, int, int]], trap_unaligned: bool, protect: bool
+    ) -> None:
+        """Watch data addresses, trap unaligned accesses, protect memory. Each slows the core down.
 
         There are up to four watchpoints: first and last address, and WATCH_READ | WATCH_WRITE; 0 is off.
         """
@@ -267,7 +284,7 @@ class Core(RegisterFile):
             slot = self.state.watchpoints[index]
             slot.first, slot.last, slot.access = watchpoints[index] if index < len(watchpoints) else (0, 0, 0)
         self.state.trap_unaligned = trap_unaligned
-        needed = trap_unaligned or any(access for _, _, access in watchpoints)
+        needed = trap_unaligned or protect or any(access for _, _, access in watchpoints)
         if needed == bool(self._data_hooks):
             return
         for hook in self._data_hooks:
@@ -290,6 +307,8 @@ class Core(RegisterFile):
 
     def _load(self, _uc: Any, offset: int, size: int, window: tuple[int, Device]) -> int:
         start, device = window
+        if self.state.undo:
+            return 0
         try:
             if start >= _PRIVATE_PERIPHERALS:
                 self._check_privilege(start)
@@ -300,6 +319,8 @@ class Core(RegisterFile):
             return 0
 
     def _store(self, _uc: Any, offset: int, size: int, value: int, window: tuple[int, Device]) -> None:
+        if self.state.undo:
+            return
         try:
             self._check_privilege(window[0])
             window[1].touch(offset)
@@ -356,12 +377,24 @@ class Core(RegisterFile):
         self._stop = _usage_stop(faults.UNDEFINSTR if self.read(XPSR) & THUMB else faults.INVSTATE)
         return False
 
-    def _on_unmapped(self, _uc: Any, _access: int, address: int, _size: int, _value: int, _data: object) -> bool:
-        self._stop = _data_stop(address)
+    def _on_unmapped(self, _uc: Any, access: int, address: int, size: int, _value: int, _data: object) -> bool:
+        right = WATCH_WRITE if access == unicorn_const.UC_MEM_WRITE_UNMAPPED else WATCH_READ
+        self._stop = self._refusal(address, size, right) or _data_stop(address)
         return False
+
+    def _refusal(self, address: int, size: int, right: int) -> CoreStop | None:
+        """Fault of an access that the memory protection unit refuses: Unicorn asks for memory before its hooks."""
+        allowed = self._counter.utvm_allows(self._engine, self._state_pointer, address, size, right)
+        return None if allowed else self._fault_stop(Reason.ACCESS)
 
     def _on_protected(self, _uc: Any, _access: int, address: int, size: int, value: int, _data: object) -> bool:
         written = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+        if self.state.undo:
+            self._repairs.append((address, self._bus.read(address, size)))
+            return True
+        if refusal := self._refusal(address, size, WATCH_WRITE):
+            self._stop = refusal
+            return False
         try:
             self._bus.program_flash(address, size, int.from_bytes(written, "little"))
         except BusError:
@@ -393,9 +426,10 @@ class Core(RegisterFile):
     def _undo_instruction(self) -> CoreStop:
         state = self.state
         state.count = state.undo_count
-        memory = self._bus.memory_at(state.data_address) if state.data_size else None
-        if memory and memory.region.kind == "ram":
-            self._bus.write(state.data_address, bytes(state.data_bytes[: state.data_size]))
+        for store in reversed(state.stores[: state.store_count]):
+            memory = self._bus.memory_at(store.address)
+            if memory and memory.region.kind == "ram":
+                self._bus.write(store.address, bytes(store.bytes[: store.size]))
         general = (*range(R0, R0 + 13), SP, LR)
         for register, value in zip(general, state.saved, strict=False):
             self.write(register, value)
@@ -408,7 +442,12 @@ class Core(RegisterFile):
         if state.undo_reason == Reason.FLOAT:
             state.count -= 1
             return _STOPS[Reason.FLOAT]
-        return _usage_stop(_FAULTS[Reason(state.undo_reason)])
+        return self._fault_stop(Reason(state.undo_reason))
+
+    def _fault_stop(self, reason: Reason) -> CoreStop:
+        if reason == Reason.ACCESS:
+            return CoreStop(StopKind.FAULT, faults.access_fault(self.state.mpu.address))
+        return CoreStop(StopKind.FAULT, _FAULTS[reason])
 
     def _stop_by_counter(self) -> CoreStop:
         reason = Reason(self.state.reason)
@@ -420,7 +459,7 @@ class Core(RegisterFile):
             at_end = self.read(PC) == _END
             return CoreStop(StopKind.FAULT, faults.fetch_fault(_END)) if at_end else _REQUESTED
         self.state.count += 1
-        return _usage_stop(_FAULTS[reason])
+        return self._fault_stop(reason)
 
     def _read_control_into_register(self) -> CoreStop:
         """Execute MRS Rd, CONTROL: Unicorn's result has a bit of Armv8-M."""

@@ -32,6 +32,8 @@ enum stop {
   STOP_READ_CONTROL,
   STOP_SPIN,
   STOP_FLOAT,
+  STOP_ACCESS,
+  STOP_EXECUTE,
 };
 
 /* High nibble: the kind of an instruction; low nibble: its register. */
@@ -51,6 +53,7 @@ enum kind {
   FLOAT_MEMORY = 0x70,
   WORD_ALIGNED = 0x80,
   HALF_ALIGNED = 0x90,
+  UNPRIVILEGED = 0xE0, /* LDRT, STRT */
 };
 
 static void stop(void *engine, core_t *core, enum stop reason) {
@@ -118,6 +121,8 @@ static uint8_t decode_32(uint16_t first, uint16_t second) {
     return (first & 0xFE00u) == 0xEC00u && !between_registers && base < 13 ? (uint8_t)(FLOAT_MEMORY | base)
                                                                            : FLOAT;
   }
+  if ((first & 0xFE80u) == 0xF800u && (second & 0x0F00u) == 0x0E00u && base != 15)
+    return UNPRIVILEGED;
   if (base >= 13)
     return PLAIN; /* SP and PC are always aligned */
   if ((first & 0xFE40u) == 0xE800u)
@@ -243,7 +248,11 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
   case SET_LIMIT: /* Unicorn has no way to read it; exception entry needs it */
     core->limits[halfword(core, address + 2) & 1u] = read_register(engine, core, kind & 0xFu) & ~7u;
     return STOP_NONE;
+  case UNPRIVILEGED:
+    core->unprivileged = core->count + 1;
+    return STOP_NONE;
   case MASKS:
+    core->mpu.mode = MODE_UNREAD;
     if (core->masks_matter)
       core->stop = 1;
     return STOP_NONE;
@@ -291,6 +300,31 @@ static void begin(core_t *core, uint32_t address) {
     decode_for_time(core, address);
 }
 
+static void read_mode(void *engine, core_t *core) {
+  uint32_t control = 0, status = 0, mask = 0;
+  core->register_read(engine, REGISTER_CONTROL, &control);
+  core->register_read(engine, REGISTER_XPSR, &status);
+  core->register_read(engine, REGISTER_FAULTMASK, &mask);
+  status &= 0x1FFu;
+  if ((mask || status == 2 || status == 3) && !(core->mpu.control & MPU_HFNMIENA))
+    core->mpu.mode = MODE_UNCHECKED;
+  else
+    core->mpu.mode = status || !(control & 1u) ? MODE_PRIVILEGED : MODE_UNPRIVILEGED;
+}
+
+/* Whether the memory protection unit lets the code that runs have a right. */
+uint32_t utvm_allows(void *engine, core_t *core, uint32_t address, uint32_t size, uint32_t right) {
+  if (!(core->mpu.control & MPU_ENABLE))
+    return 1;
+  if (core->mpu.mode == MODE_UNREAD)
+    read_mode(engine, core);
+  if (core->mpu.mode == MODE_UNCHECKED)
+    return 1;
+  if (core->mpu.mode == MODE_PRIVILEGED && (right == RIGHT_EXECUTE || core->unprivileged != core->count))
+    right <<= PRIVILEGED_SHIFT;
+  return utvm_permits(&core->mpu, address, size, right);
+}
+
 /* Whether an instruction of this kind needs no check. */
 static int is_plain(const core_t *core, uint8_t kind) {
   return (uint8_t)(kind - PLAIN) <= core->float_enabled;
@@ -315,6 +349,8 @@ static __attribute__((noinline)) void before_special(void *engine, core_t *core,
     reason = STOP_REQUEST;
   } else if (may_be_breakpoint(core, address) && is_breakpoint(core, address)) {
     reason = STOP_BREAKPOINT;
+  } else if (!utvm_allows(engine, core, address, size, RIGHT_EXECUTE)) {
+    reason = STOP_EXECUTE;
   } else if (!is_plain(core, kind)) {
     reason = examine(engine, core, address, size, kind);
     if (reason == STOP_NONE)
@@ -330,7 +366,9 @@ static __attribute__((noinline)) void before_special(void *engine, core_t *core,
 static void before_conditional(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   pass_conditional(core, address, size);
   if (core->inside) {
-    const enum stop reason = is_plain(core, kind) ? STOP_NONE : examine(engine, core, address, size, kind);
+    enum stop reason = is_plain(core, kind) ? STOP_NONE : examine(engine, core, address, size, kind);
+    if (!utvm_allows(engine, core, address, size, RIGHT_EXECUTE))
+      reason = STOP_EXECUTE;
     begin(core, address);
     if (reason != STOP_NONE)
       utvm_undo(engine, core, reason);
@@ -420,11 +458,15 @@ void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size,
       core->stop = 1;
     }
   }
-  if (core->trap_unaligned && !core->undo && (first & ((uint32_t)size - 1u))) {
-    core->data_address = first;
-    core->data_size = (uint32_t)size;
-    read_memory(core, first, core->data_bytes, (uint32_t)size);
+  if (core->trap_unaligned && (first & ((uint32_t)size - 1u)))
     utvm_undo(engine, core, STOP_UNALIGNED);
+  else if (!core->undo && !utvm_allows(engine, core, first, (uint32_t)size, access))
+    utvm_undo(engine, core, STOP_ACCESS);
+  if (core->undo && access == WATCH_WRITE && core->store_count < STORES) {
+    store_t *const store = &core->stores[core->store_count++];
+    store->address = first;
+    store->size = (uint32_t)size;
+    read_memory(core, first, store->bytes, (uint32_t)size);
   }
 }
 
@@ -442,7 +484,8 @@ void utvm_resume(void *engine, core_t *core, uint32_t address) {
   core->conditional_block = 1;
   core->reason = STOP_NONE;
   core->undo = 0;
-  core->data_size = 0;
+  core->store_count = 0;
+  core->mpu.mode = MODE_UNREAD;
 }
 
 void utvm_release(core_t *core) {

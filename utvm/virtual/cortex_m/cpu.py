@@ -90,7 +90,7 @@ class CortexM:
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
         self._dwt = DataWatchpointTrace(self._cycles, self._select, self._sample, self._set_watchpoints, kind)
-        self._mpu = MpuRegisters(v8=kind.watches.size != 0)
+        self._mpu = MpuRegisters(self.core.state.mpu, kind.regions, self._apply_control, v8=kind.watches.size != 0)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watchpoints: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
@@ -274,8 +274,8 @@ class CortexM:
         hits = self.core.take_watch_hits()
         if hits:
             self._dwt.set_matched(hits)
-        fault = self._handlers.begin_float() if kind is StopKind.FLOAT else stop.fault
-        if fault:
+        if kind is StopKind.FAULT and stop.fault is not None:
+            fault = stop.fault
             self._attempt(lambda: self._handlers.take_fault(fault), fault)
         elif kind is StopKind.EXCEPTION_RETURN:
             self._return()
@@ -283,6 +283,8 @@ class CortexM:
             self._attempt(lambda: self._handlers.take_synchronous(faults.SV_CALL))
         elif kind is StopKind.SLEEP:
             self._fall_asleep()
+        elif kind is StopKind.FLOAT:
+            self._handlers.begin_float()
         elif kind is StopKind.SPIN:
             self._spinning = True
         elif kind is StopKind.BREAKPOINT:
@@ -436,7 +438,8 @@ class CortexM:
         defaults = context & scs.ASPEN and self.scb.value(scs.FPDSCR)
         state.float_lazy = context & scs.LSPACT | (2 if defaults else 0)
         state.float_enabled = state.float_access == 3 and not state.float_lazy
-        self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP))
+        self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP), self._mpu.used)
+        self._set_breakpoints(self._breakpoints)
         self.interrupt()
 
     def read_debug_register(self, selector: int) -> int:

@@ -8,7 +8,8 @@ NMI, HARD_FAULT, MEM_MANAGE, BUS_FAULT, USAGE_FAULT, SV_CALL, DEBUG_MONITOR = 2,
 PEND_SV, SYS_TICK, FIRST_INTERRUPT = 14, 15, 16
 
 # CFSR: MemManage in bits 7:0, BusFault in 15:8, UsageFault in 31:16.
-IACCVIOL, IBUSERR, PRECISERR, UNSTKERR, STKERR, LSPERR = 1 << 0, 1 << 8, 1 << 9, 1 << 11, 1 << 12, 1 << 13
+IACCVIOL, DACCVIOL, MUNSTKERR, MSTKERR, MLSPERR, MMARVALID = 1 << 0, 1 << 1, 1 << 3, 1 << 4, 1 << 5, 1 << 7
+IBUSERR, PRECISERR, UNSTKERR, STKERR, LSPERR = 1 << 8, 1 << 9, 1 << 11, 1 << 12, 1 << 13
 BFARVALID, UNDEFINSTR, INVSTATE, INVPC, NOCP = 1 << 15, 1 << 16, 1 << 17, 1 << 18, 1 << 19
 STKOF = 1 << 20  # of Armv8-M
 UNALIGNED, DIVBYZERO = 1 << 24, 1 << 25
@@ -19,7 +20,7 @@ VECTTBL, FORCED, DEBUGEVT = 1 << 1, 1 << 30, 1 << 31
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of one instruction: its exception, if enabled, bits in CFSR, and data address for BFAR, or None."""
+    """A fault of one instruction: its exception, if enabled, bits in CFSR, and data address for MMFAR or BFAR."""
 
     exception: int
     status: int
@@ -35,6 +36,11 @@ def fetch_fault(address: int) -> Fault:
 def data_fault(address: int) -> Fault:
     """Fault of a load or store that the bus refuses."""
     return Fault(BUS_FAULT, PRECISERR | BFARVALID, address)
+
+
+def access_fault(address: int) -> Fault:
+    """Fault of a load or store that the memory protection unit refuses."""
+    return Fault(MEM_MANAGE, DACCVIOL | MMARVALID, address)
 
 
 def usage_fault(status: int) -> Fault:

@@ -10,6 +10,7 @@ from utvm.virtual.bus import Bus, BusError
 from utvm.virtual.cortex_m import faults, registers, scs
 from utvm.virtual.cortex_m.core import Core
 from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions, Fault
+from utvm.virtual.cortex_m.mpu import ENABLE, HFNMIENA, PRIVILEGED_SHIFT, RIGHT_READ, RIGHT_WRITE
 from utvm.virtual.cortex_m.scs import SystemControlBlock
 
 _BASIC_WORDS = 8
@@ -161,13 +162,31 @@ class Handlers:
             core.write(registers.SP, limit)
             raise _StackingFailed(exc_return, faults.usage_fault(faults.STKOF))
         core.write(registers.SP, frame)
-        try:
-            self._bus.write(frame, struct.pack(f"<{len(words)}I", *words))
-        except BusError:
-            raise _StackingFailed(exc_return, Fault(faults.BUS_FAULT, faults.STKERR)) from None
+        fault = self._write(frame, words, core.unprivileged, (faults.MSTKERR, faults.STKERR))
+        if fault:
+            raise _StackingFailed(exc_return, fault)
         if lazy:
             self._defer_float(frame + 4 * _BASIC_WORDS, handler, core.unprivileged)
         return exc_return
+
+    def _write(
+        self, address: int, words: list[int], unprivileged: bool, statuses: tuple[int, int]
+    ) -> Fault | None:
+        """Store words; return the fault: MemManage or BusFault, by the status bits of the two."""
+        try:
+            if self._refuses(address, 4 * len(words), RIGHT_WRITE, unprivileged):
+                return Fault(faults.MEM_MANAGE, statuses[0])
+            self._bus.write(address, struct.pack(f"<{len(words)}I", *words))
+        except BusError:
+            return Fault(faults.BUS_FAULT, statuses[1])
+        return None
+
+    def _refuses(self, address: int, size: int, right: int, unprivileged: bool) -> bool:
+        """True if the MPU does not let exception entry or return access memory."""
+        control = self._core.state.mpu.control
+        if not control & ENABLE or (self.execution_priority() < 0 and not control & HFNMIENA):
+            return False
+        return not self._core.permits(address, size, right << (0 if unprivileged else PRIVILEGED_SHIFT))
 
     def _float_words(self) -> list[int]:
         registers_16 = [self._core.read(registers.S0 + number) for number in range(16)]
@@ -184,21 +203,24 @@ class Handlers:
         self._scb.store(scs.FPCAR, address, _ALL)
         self._scb.store(scs.FPCCR, context, _ALL)
 
-    def begin_float(self) -> Fault | None:
+    def begin_float(self) -> None:
         """Store the registers that entry left, and begin a context with FPDSCR (DDI 0403E, ExecuteFPCheck)."""
         core, context = self._core, self._scb.value(scs.FPCCR)
         if context & scs.LSPACT:
-            try:
-                self._bus.write(self._scb.value(scs.FPCAR), struct.pack("<18I", *self._float_words()))
-            except BusError:
-                return Fault(faults.BUS_FAULT, faults.LSPERR)
+            address, statuses = self._scb.value(scs.FPCAR), (faults.MLSPERR, faults.LSPERR)
+            fault = self._write(address, self._float_words(), bool(context & scs.USER), statuses)
+            if fault:
+                ready = context >> _READY[fault.exception] & 1
+                self._scb.fault_status |= fault.status
+                self._scb.hard_fault_status |= 0 if ready else faults.FORCED
+                self._exceptions.pend(fault.exception if ready else faults.HARD_FAULT)
+                if self.preempting(NO_LIMIT):
+                    return
             self._scb.store(scs.FPCCR, context & ~scs.LSPACT, _ALL)
         if context & scs.ASPEN:
             core.write_control(core.read_control() | registers.FLOAT_ACTIVE)
-            core.write(
-                registers.FPSCR, core.read(registers.FPSCR) & ~scs.FPDSCR_BITS | self._scb.value(scs.FPDSCR)
-            )
-        return None
+            status = core.read(registers.FPSCR) & ~scs.FPDSCR_BITS
+            core.write(registers.FPSCR, status | self._scb.value(scs.FPDSCR))
 
     def _start(self, exception: int, exc_return: int) -> None:
         core = self._core
@@ -244,11 +266,17 @@ class Handlers:
         extended = not exc_return & _BASIC_FRAME
         size = 4 * (_BASIC_WORDS + (_FLOAT_WORDS if extended else 0))
         frame = core.read(registers.PSP if exc_return & _ON_PROCESS_STACK else registers.MSP)
+        unprivileged = bool(exc_return & _TO_THREAD and core.read_control() & registers.UNPRIVILEGED)
+        fault = None
         try:
             words = struct.unpack(f"<{size // 4}I", self._bus.read(frame, size))
         except BusError:
-            self._scb.fault_status |= faults.UNSTKERR
-            self._start(self._escalate(faults.BUS_FAULT, self.execution_priority()), exc_return)
+            fault = Fault(faults.BUS_FAULT, faults.UNSTKERR)
+        if self._refuses(frame, size, RIGHT_READ, unprivileged):
+            fault = Fault(faults.MEM_MANAGE, faults.MUNSTKERR)
+        if fault:
+            self._scb.fault_status |= fault.status
+            self._start(self._escalate(fault.exception, self.execution_priority()), exc_return)
             return
         status = words[7]
         if bool(status & 0x1FF) == bool(exc_return & _TO_THREAD):

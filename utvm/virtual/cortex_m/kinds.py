@@ -54,6 +54,7 @@ class CoreKind:
         configuration: writable bits of CCR.
         breakpoints: number of comparators of the breakpoint unit.
         breakpoint_version: 2 has breakpoints at any address, 1 only below 0x20000000.
+        regions: number of regions of the memory protection unit.
         pages: ROM tables and other constant pages, by address.
         components: identification registers of scs, dwt, fpb and itm.
         exc_return: EXC_RETURN of a return to a handler, with floating-point registers in the frame.
@@ -71,6 +72,7 @@ class CoreKind:
     pages: Mapping[int, Words]
     components: Mapping[str, Words]
     exc_return: int = 0xFFFFFFE1
+    regions: int = 8
     watches: Watches = Watches({5: 1, 6: 2, 7: 3}, 0xF)  # of Armv7-M: WATCH_READ and WATCH_WRITE
     secure: bool = False
     timing: CoreTiming | None = None

@@ -259,10 +259,10 @@ class SystemControlBlock(Device):
         return bool(self._fault_enables >> _SHCSR_ENABLE[exception] & 1)
 
     def record(self, fault: faults.Fault) -> None:
-        """Set the status bits of a fault, and BFAR if it has an address."""
+        """Set the status bits of a fault, and MMFAR or BFAR if it has an address."""
         self.fault_status |= fault.status
         if fault.address is not None:
-            self._plain[_BFAR] = fault.address
+            self._plain[_MMFAR if fault.exception == faults.MEM_MANAGE else _BFAR] = fault.address
 
     def load(self, offset: int) -> int:
         if offset in self._plain:
