@@ -169,7 +169,7 @@ class Core(RegisterFile):
     """
 
     def __init__(self, bus: Bus, model: int) -> None:
-        self._counter = load_counter()
+        self.counter = load_counter()
         # Not UC_MODE_MCLASS, with which Unicorn uses its Cortex-M33 for any core.
         uc = unicorn.Uc(unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB)
         uc.ctl_set_cpu_model(model)
@@ -195,7 +195,7 @@ class Core(RegisterFile):
 
     def close(self) -> None:
         """Free the memory of the C part."""
-        self._counter.utvm_release(self._state_pointer)
+        self.counter.utvm_release(self._state_pointer)
 
     def reset_registers(self) -> None:
         if any(self.state.limits):
@@ -217,7 +217,7 @@ class Core(RegisterFile):
         self._drop_stale_code()
         pc = self.read(PC)
         thumb = self.read(XPSR) >> 24 & 1
-        self._counter.utvm_resume(self._engine, self._state_pointer, pc)
+        self.counter.utvm_resume(self._engine, self._state_pointer, pc)
         try:
             self._uc.emu_start(pc | thumb, _END)
         except unicorn.UcError as error:
@@ -250,14 +250,14 @@ class Core(RegisterFile):
 
     def forget_code(self, start: int, end: int) -> None:
         """Drop translations of changed memory before the next instruction."""
-        if self._counter.utvm_forget(self._state_pointer, start & ~1, end - (start & ~1)):
+        if self.counter.utvm_forget(self._state_pointer, start & ~1, end - (start & ~1)):
             self._stale.append((start, end))
             self.state.stop = 1
 
     def model_cycles(self, state: int) -> None:
         """Count cycles in a ``cycles_t`` at this address of the process."""
         self.state.cycles = state
-        self.add_c_hook(unicorn_const.UC_HOOK_MEM_READ, self._counter.utvm_on_read)
+        self.add_c_hook(unicorn_const.UC_HOOK_MEM_READ, self.counter.utvm_on_read)
         self._uc.ctl_flush_tb()
 
     def set_breakpoints(self, addresses: list[int]) -> None:
@@ -271,7 +271,7 @@ class Core(RegisterFile):
 
     def permits(self, address: int, size: int, rights: int) -> bool:
         """True if the enabled memory protection unit grants rights, bits as in ``mpu.h``."""
-        return bool(self._counter.utvm_permits(ctypes.byref(self.state.mpu), address, size, rights))
+        return bool(self.counter.utvm_permits(ctypes.byref(self.state.mpu), address, size, rights))
 
     def set_data_checks(
         self, watchpoints: list[tuple[int, int, int]], trap_unaligned: bool, protect: bool
@@ -290,14 +290,14 @@ class Core(RegisterFile):
         for hook in self._data_hooks:
             uclib.uc_hook_del(self._engine, hook)
         kinds = (unicorn_const.UC_HOOK_MEM_READ, unicorn_const.UC_HOOK_MEM_WRITE) if needed else ()
-        self._data_hooks = [self.add_c_hook(kind, self._counter.utvm_on_data) for kind in kinds]
+        self._data_hooks = [self.add_c_hook(kind, self.counter.utvm_on_data) for kind in kinds]
         self._uc.ctl_flush_tb()
 
     # Unicorn's callbacks
 
     def _add_hooks(self) -> None:
-        self.add_c_hook(unicorn_const.UC_HOOK_CODE, self._counter.utvm_before_instruction)
-        self.add_c_hook(unicorn_const.UC_HOOK_EDGE_GENERATED, self._counter.utvm_on_translation)
+        self.add_c_hook(unicorn_const.UC_HOOK_CODE, self.counter.utvm_before_instruction)
+        self.add_c_hook(unicorn_const.UC_HOOK_EDGE_GENERATED, self.counter.utvm_on_translation)
         self._uc.hook_add(unicorn_const.UC_HOOK_INTR, self._on_interrupt)
         self._uc.hook_add(unicorn_const.UC_HOOK_INSN_INVALID, self._on_invalid)
         unmapped = unicorn_const.UC_HOOK_MEM_READ_UNMAPPED | unicorn_const.UC_HOOK_MEM_WRITE_UNMAPPED
@@ -353,7 +353,7 @@ class Core(RegisterFile):
 
     def _fail(self, address: int) -> None:
         if not self.state.undo:
-            self._counter.utvm_undo(self._engine, self._state_pointer, Reason.NONE)
+            self.counter.utvm_undo(self._engine, self._state_pointer, Reason.NONE)
             self._stop = _data_stop(address)
 
     def _on_interrupt(self, uc: Any, number: int, _data: object) -> None:
@@ -384,7 +384,7 @@ class Core(RegisterFile):
 
     def _refusal(self, address: int, size: int, right: int) -> CoreStop | None:
         """Fault of an access that the memory protection unit refuses: Unicorn asks for memory before its hooks."""
-        allowed = self._counter.utvm_allows(self._engine, self._state_pointer, address, size, right)
+        allowed = self.counter.utvm_allows(self._engine, self._state_pointer, address, size, right)
         return None if allowed else self._fault_stop(Reason.ACCESS)
 
     def _on_protected(self, _uc: Any, _access: int, address: int, size: int, value: int, _data: object) -> bool:

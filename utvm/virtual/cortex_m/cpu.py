@@ -90,7 +90,8 @@ class CortexM:
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
         self._dwt = DataWatchpointTrace(self._cycles, self._select, self._sample, self._set_watchpoints, kind)
-        self._mpu = MpuRegisters(self.core.state.mpu, kind.regions, self._apply_control, v8=kind.watches.size != 0)
+        self.core.state.mpu.v8, self.core.state.mpu.count = kind.watches.size != 0, kind.regions
+        self._mpu = MpuRegisters(self.core.counter, self.core.state.mpu, self._apply_control)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watchpoints: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
@@ -438,7 +439,7 @@ class CortexM:
         defaults = context & scs.ASPEN and self.scb.value(scs.FPDSCR)
         state.float_lazy = context & scs.LSPACT | (2 if defaults else 0)
         state.float_enabled = state.float_access == 3 and not state.float_lazy
-        self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP), self._mpu.used)
+        self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP), bool(state.mpu.used))
         self._set_breakpoints(self._breakpoints)
         self.interrupt()
 

@@ -4,6 +4,11 @@
  */
 #include "mpu.h"
 
+#include <stddef.h>
+#include <string.h>
+
+enum { TYPE = 0xD90, CTRL = 0xD94, RNR = 0xD98, FIRST = 0xD9C, MAIR0 = 0xDC0, RBAR_VALID = 1 << 4 };
+
 enum {
   READ_WRITE = RIGHT_READ | RIGHT_WRITE,
   PRIVATE_PERIPHERALS = 0xE00, /* their megabyte always has the default memory map */
@@ -83,4 +88,48 @@ uint32_t utvm_permits(mpu_t *mpu, uint32_t address, uint32_t size, uint32_t righ
     if (address + size - 1 - at <= (at | 31u) - at)
       return 1;
   }
+}
+
+void utvm_mpu_reset(mpu_t *mpu) {
+  memset(&mpu->control, 0, sizeof *mpu - offsetof(mpu_t, control));
+}
+
+/* The register of a region at an offset. Aliases of Armv8-M are the next three regions. */
+static uint32_t *region_at(mpu_t *mpu, uint32_t offset) {
+  const uint32_t pair = (offset - FIRST) / 8;
+  const uint32_t number = pair && mpu->v8 ? (mpu->number & ~3u) | pair : mpu->number;
+  return &mpu->regions[number % mpu->count][(offset - FIRST) / 4 % 2];
+}
+
+/* Read the register at an offset from 0xE000E000. */
+uint32_t utvm_mpu_load(mpu_t *mpu, uint32_t offset) {
+  if (offset == TYPE)
+    return mpu->count << 8;
+  if (offset == CTRL)
+    return mpu->control;
+  if (offset == RNR)
+    return mpu->number;
+  if (offset >= MAIR0)
+    return mpu->v8 ? mpu->attributes[(offset - MAIR0) / 4 % 2] : 0;
+  return *region_at(mpu, offset) | (mpu->v8 || (offset - FIRST) / 4 % 2 ? 0 : mpu->number);
+}
+
+void utvm_mpu_store(mpu_t *mpu, uint32_t offset, uint32_t value, uint32_t lanes) {
+  if (offset == CTRL) {
+    mpu->control = value & (MPU_ENABLE | MPU_HFNMIENA | MPU_PRIVDEFENA);
+    mpu->used |= value & MPU_ENABLE;
+  } else if (offset == RNR) {
+    mpu->number = value % mpu->count;
+  } else if (offset >= MAIR0) {
+    mpu->attributes[(offset - MAIR0) / 4 % 2] = value;
+  } else if (offset >= FIRST) {
+    if (!mpu->v8 && (offset - FIRST) / 4 % 2 == 0) {
+      if (value & RBAR_VALID)
+        mpu->number = (value & 15u) % mpu->count;
+      value &= ~31u;
+    }
+    *region_at(mpu, offset) = (*region_at(mpu, offset) & ~lanes) | value;
+  }
+  memset(mpu->granules, 0, sizeof mpu->granules);
+  mpu->mode = MODE_UNREAD;
 }

@@ -12,12 +12,16 @@ enum { RIGHT_READ = 1, RIGHT_WRITE = 2, RIGHT_EXECUTE = 4, PRIVILEGED_SHIFT = 3 
 enum { MODE_UNREAD = 0, MODE_UNPRIVILEGED = 1, MODE_PRIVILEGED = 2, MODE_UNCHECKED = 3 };
 
 typedef struct {
-  uint32_t control; /* MPU_CTRL */
   uint32_t v8;      /* the registers of Armv8-M: RBAR and RLAR */
+  uint32_t count;   /* of regions */
+  uint32_t control; /* MPU_CTRL; from here on, a reset clears */
+  uint32_t used;    /* whether it was enabled */
   uint32_t address; /* of the access that was refused */
-  uint32_t regions[MPU_REGIONS][2];
   /* private */
-  uint32_t mode;                /* of the code that runs */
+  uint32_t mode;   /* of the code that runs */
+  uint32_t number; /* MPU_RNR */
+  uint32_t attributes[2];
+  uint32_t regions[MPU_REGIONS][2];
   uint32_t granules[MPU_KNOWN]; /* number + 1 of those whose rights are known */
   uint8_t rights[MPU_KNOWN];
 } mpu_t;
