@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that leave the same words on a virtual Cortex-M4 as on QEMU's, a model of its own.
+"""Programs that leave the same words on a virtual Cortex-M4 or M33 as on QEMU's, a model of its own.
 
 A program is one image for both. It stores to ``result``; ``dump`` writes that by semihosting, where QEMU ends. The
 virtual board halts at its first BKPT.
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.virtual.target import Target
+from tests.virtual.test_cortex_m33 import L5Bench
 
 WORDS = 64
 MACROS = """
@@ -66,15 +67,18 @@ def target(tmp_path: Path) -> Iterator[Target]:
         yield target
 
 
+def run_qemu(machine: str, program: Path) -> list[str]:
+    command = ["qemu-system-arm", "-machine", machine, "-display", "none", "-serial", "none"]
+    command += ["-semihosting-config", "enable=on,target=native", "-kernel", str(program)]
+    output = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+    return [f"{word:#x}" for word in struct.unpack(f"<{WORDS}I", output)]
+
+
 def compare(target: Target, directory: Path, program: str) -> list[int]:
     """Run on both and compare; return the words."""
     target.run(MACROS + program)
     ours = target.words("result", WORDS)
-    command = ["qemu-system-arm", "-machine", "netduinoplus2", "-display", "none", "-serial", "none"]
-    command += ["-semihosting-config", "enable=on,target=native", "-kernel", str(directory / "program.elf")]
-    output = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
-    theirs = list(struct.unpack(f"<{WORDS}I", output))
-    assert [f"{word:#x}" for word in ours] == [f"{word:#x}" for word in theirs]
+    assert [f"{word:#x}" for word in ours] == run_qemu("netduinoplus2", directory / "program.elf")
     return ours
 
 
@@ -268,14 +272,14 @@ note r7
 """
 
 
-@pytest.mark.parametrize("control", [1, 5])
 @pytest.mark.parametrize(
     "attributes",
     [access << 24 | 0x13 for access in range(8) if access != 4]
     + [0x13000009, 0x03000009, 0x06008113, 0x0600FE11, 0x0000000B, 0x00000008],
     ids=hex,
 )
-def test_a_region_protects_memory(target: Target, tmp_path: Path, control: int, attributes: int) -> None:
+def test_a_region_protects_memory(target: Target, tmp_path: Path, attributes: int) -> None:
+    control = 1 + 4 * (attributes >> 24 & 1)  # without and with PRIVDEFENA
     words = compare(
         target,
         tmp_path,
@@ -419,3 +423,45 @@ def test_faults_of_protection(target: Target, tmp_path: Path, case: str) -> None
         """,
     )
     assert any(words)
+
+
+@pytest.mark.parametrize(
+    ("base", "limit", "control"),
+    [(access << 1 | access >> 1, 0x1E1, 1 + 4 * (access & 1)) for access in range(4)]
+    + [(2, 0x1, 5), (2, 0x1, 1), (2, 0x0, 5), (2, 0x2001, 5)],
+)
+def test_a_region_of_armv8_protects_memory(tmp_path: Path, base: int, limit: int, control: int) -> None:
+    program = f"""{MACROS}{PROTECT}
+        set 0xE000EDC0, 0x44444444
+        region 0, 0x08000006, 0x080FFFE1
+        region 1, 0x20000003, 0x20011FE1
+        region 2, 0x20014002, 0x2001FFE1
+        region 5, 0x20012000 + {base}, 0x20012000 + {limit}
+        look 0xE000ED9C
+        look 0xE000EDA0
+        set 0xE000ED94, {control}
+        dsb
+        isb
+        {ACCESSES}
+        movs r0, #1
+        msr control, r0
+        isb
+        {ACCESSES}
+        svc #0
+        handler sv_call
+        set 0xE000ED94, 0
+        {CHECK}
+        dump
+        """
+    with L5Bench(tmp_path, "nucleo-l552ze-q") as target:
+        target.run(program)
+        ours = [f"{word:#x}" for word in target.words("result", WORDS)]
+    # The same at the addresses of QEMU's board
+    source, moved = (tmp_path / "program.s").read_text(), tmp_path / "moved.s"
+    moved.write_text(source.replace("0x2000", "0x3800").replace("0x2001", "0x3801").replace("0x080", "0x100"))
+    flags = ["-mcpu=cortex-m33", "-mthumb", "-nostdlib", "-Wl,--section-start=.vectors=0x10000000,-e,reset"]
+    flags += ["-Wl,-Ttext=0x10000200,-Tbss=0x38010000,--no-warn-rwx-segments"]
+    subprocess.run(["arm-none-eabi-gcc", *flags, "-o", tmp_path / "moved.elf", moved], check=True, timeout=60)
+    theirs = run_qemu("mps2-an505", tmp_path / "moved.elf")
+    assert ours[2:] == theirs[2:]
+    assert [int(word, 16) & 0xFFFF for word in ours[:2]] == [int(word, 16) & 0xFFFF for word in theirs[:2]]
