@@ -425,6 +425,60 @@ def test_faults_of_protection(target: Target, tmp_path: Path, case: str) -> None
     assert any(words)
 
 
+# What the private peripherals do for code without privilege (B3.2.22, CCR; B3.1): BusFault, but for STIR.
+PRIVILEGE = """
+handler bus_fault
+ldr r0, =0xE000ED28
+ldr r1, [r0]
+str r1, [r0]
+ldr r2, [r0, #0x10]
+note r1
+note r2
+str r10, [sp, #24]
+bx lr
+handler irq3
+ldr r0, =result+240
+str r9, [r0]
+bx lr
+handler sv_call
+dump
+handler reset
+start
+set 0xE000ED24, 0x00070000
+set 0xE000E100, 0x8
+.macro try instruction:vararg
+ldr r10, =next_\\@
+\\instruction
+next_\\@: note r8
+.endm
+ldr r8, =0xE000ED24
+ldr r9, =0xE000EF00
+mov r6, #3
+try ldr r5, [r8]
+try ldrt r5, [r8]
+try strt r6, [r9]
+{prepare}
+movs r0, #1
+msr control, r0
+isb
+try ldr r5, [r8]
+try str r6, [r9]
+try str r6, [r8]
+try ldrb r5, [r8]
+msr primask, r6
+mrs r5, primask
+note r5
+mrs r5, control
+note r5
+svc #0
+"""
+
+
+@pytest.mark.parametrize("prepare", ["", "set 0xE000ED14, 0x202"])
+def test_unprivileged_code_and_private_peripherals(target: Target, tmp_path: Path, prepare: str) -> None:
+    compare(target, tmp_path, PRIVILEGE.replace("{prepare}", prepare))
+
+
 @pytest.mark.parametrize(
     ("base", "limit", "control"),
     [(access << 1 | access >> 1, 0x1E1, 1 + 4 * (access & 1)) for access in range(4)]

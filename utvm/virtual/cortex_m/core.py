@@ -184,6 +184,7 @@ class Core(RegisterFile):
         self._polled: dict[tuple[int, int], tuple[int, int | None]] = {}
         self.clock: Callable[[], int] = lambda: 0
         self.on_poll: Callable[[Device, int], None] = lambda device, since: None
+        self.open_registers: set[int] = set()  # private ones that unprivileged code may access
         self._data_hooks: list[Any] = []
         self._add_hooks()
         self.set_breakpoints([])
@@ -311,7 +312,7 @@ class Core(RegisterFile):
             return 0
         try:
             if start >= _PRIVATE_PERIPHERALS:
-                self._check_privilege(start)
+                self._check_privilege(start, offset)
             device.touch(offset)
             return self._poll(start + offset, device, offset, size)
         except BusError:
@@ -322,7 +323,7 @@ class Core(RegisterFile):
         if self.state.undo:
             return
         try:
-            self._check_privilege(window[0])
+            self._check_privilege(window[0], offset)
             window[1].touch(offset)
             self._polled.clear()
             window[1].write_by_software(offset, size, value)
@@ -347,8 +348,10 @@ class Core(RegisterFile):
         polled[key] = rounds + 1, value
         return value
 
-    def _check_privilege(self, device: int) -> None:
-        if device >= _PRIVATE_PERIPHERALS and self.unprivileged:
+    def _check_privilege(self, device: int, offset: int) -> None:
+        if device < _PRIVATE_PERIPHERALS or device + offset in self.open_registers:
+            return
+        if self.unprivileged or self.state.unprivileged == self.state.count:
             raise BusError(device)
 
     def _fail(self, address: int) -> None:

@@ -434,6 +434,7 @@ class CortexM:
         state = self.core.state
         control = self.scb.value(scs.CCR)
         state.trap_division = bool(control & scs.DIV_0_TRP)
+        self.core.open_registers = {_SCS + SOFTWARE_TRIGGER} if control & scs.USERSETMPEND else set()
         access, context = self.scb.value(scs.CPACR) >> 20, self.scb.value(scs.FPCCR)
         state.float_access = access & 3 if access & 3 == access >> 2 else 0
         defaults = context & scs.ASPEN and self.scb.value(scs.FPDSCR)
