@@ -28,6 +28,8 @@ STKERRCLR = 1 << 2
 # AP registers
 AP_CSW, AP_TAR, AP_DRW, AP_BD0, AP_BD3, AP_BASE, AP_IDR = 0x00, 0x04, 0x0C, 0x10, 0x1C, 0xF8, 0xFC
 
+_CTRL_AP, _ERASEALL, _APPROTECTSTATUS = 0x02880000, 0x04, 0x0C
+
 # CSW
 CSW_SIZE, CSW_ADDRESS_INCREMENT, CSW_INCREMENT_SINGLE, CSW_DEVICE_ENABLED = 0x7, 0x30, 0x10, 1 << 6
 _CSW_WRITABLE = 0x7F000037  # Prot, AddrInc, Size
@@ -81,28 +83,27 @@ class DebugMemory(Protocol):
     def write(self, address: int, data: bytes) -> None: ...
 
 
-class AccessPort(Protocol):
-    """An access port. Registers for memory access raise :class:`BusError` if the access is refused."""
+class AccessPort:
+    """An access port with constant registers; those for memory access raise :class:`BusError` if it is refused.
 
-    def power_on(self) -> None: ...
+    CTRL-AP of the nRF52 has effects (nRF52840 Product Specification 1.7, 4.8.2): ERASEALL and APPROTECTSTATUS.
+    """
 
-    def read(self, register: int) -> int: ...
-
-    def write(self, register: int, value: int) -> None: ...
-
-
-class _ConstantAccessPort:
-    def __init__(self, registers: Mapping[int, int]) -> None:
+    def __init__(self, registers: Mapping[int, int], memory: object = None) -> None:
         self._registers = registers
+        self._recovered = memory if registers.get(AP_IDR) == _CTRL_AP else None
 
     def power_on(self) -> None:
-        pass
+        """Reset the registers."""
 
     def read(self, register: int) -> int:
+        if register == _APPROTECTSTATUS and self._recovered:
+            return int(not getattr(self._recovered, "protected", False))
         return self._registers.get(register, 0)
 
     def write(self, register: int, value: int) -> None:
-        pass
+        if register == _ERASEALL and value & 1 and self._recovered:
+            getattr(self._recovered, "erase_all", int)()
 
 
 class _Window:
@@ -123,7 +124,7 @@ class _Window:
         return self._port.shows + offset
 
 
-class MemoryAccessPort:
+class MemoryAccessPort(AccessPort):
     """An AHB-AP: 8, 16 and 32-bit accesses, single auto-increment, no packed transfers."""
 
     def __init__(self, memory: DebugMemory, *, identification: int, base: int, wrap: int = _TAR_WRAP) -> None:
@@ -314,7 +315,7 @@ class SwDebugPort(ArmDebugPort):
             number: MemoryAccessPort(_Window(memory, port), identification=port.identification, base=port.base)
             for number, port in ids.further.items()
         }
-        others = {number: _ConstantAccessPort(registers) for number, registers in ids.others.items()}
+        others = {number: AccessPort(registers, memory) for number, registers in ids.others.items()}
         super().__init__(ids.identification, {**others, **self.memory_ports})
 
 

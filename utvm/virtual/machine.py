@@ -16,9 +16,11 @@ from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
+from utvm.virtual.nordic import Nvmc
 from utvm.virtual.signals import WINDOW, Signals
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
-from utvm.virtual.stm32.flash import FlashController
+from utvm.virtual.stm32.flash import EmbeddedFlash
+from utvm.virtual.stm32.flash_h7 import H7FlashController
 from utvm.virtual.wiring import SerialDevice, Timer, Wiring, find_model
 
 __all__ = ["BoardModel", "BusError"]
@@ -77,7 +79,8 @@ class BoardModel(CoreThread):
             if isinstance(device, SerialDevice):
                 self._consoles.append(device)
         self._debug_units = [device for device in self._peripherals if isinstance(device, stm32.DebugMcu)]
-        self._flashes = [device for device in self._peripherals if isinstance(device, FlashController)]
+        controllers = EmbeddedFlash, H7FlashController, Nvmc
+        self._flashes = [device for device in self._peripherals if isinstance(device, controllers)]
         self._add_blocks(self._chip)
         self._reset(ResetCause.POWER)
 
@@ -99,16 +102,31 @@ class BoardModel(CoreThread):
     def read(self, address: int, size: int) -> bytes:
         """Read memory or registers as an access port: 1, 2 or 4 bytes, or a block by words."""
         with self._stopped_core():
-            memory = self._bus.memory_at(address)
-            if memory and memory.region.kind == "flash" and any(flash.protected for flash in self._flashes):
-                raise BusError(address)
+            self._check_protection(address)
             return self._bus.read(address, size)
 
     def write(self, address: int, data: bytes) -> None:
         """Write memory or registers as an access port."""
         with self._stopped_core():
+            self._check_protection(address)
             self._bus.write(address, data)
             self._serve_reset_request()
+
+    def _check_protection(self, address: int) -> None:
+        """Refuse a debugger what read protection hides: an STM32's flash, all of an nRF52."""
+        memory = self._bus.memory_at(address)
+        is_flash = memory is not None and memory.region.kind == "flash"
+        if any(flash.protected and (is_flash or isinstance(flash, Nvmc)) for flash in self._flashes):
+            raise BusError(address)
+
+    @property
+    def protected(self) -> bool:
+        return any(flash.protected for flash in self._flashes)
+
+    def erase_all(self) -> None:
+        with self._stopped_core():
+            for flash in self._flashes:
+                flash.erase_all()
 
     def hold_reset(self) -> None:
         """Pull nRST low: core and peripherals are held in reset; memory and debug keep their state."""

@@ -20,6 +20,7 @@ _REGISTER_BYTES = 0x1000  # of a peripheral
 _READY, _READY_NEXT, _CONFIG, _ERASE_PAGE, _ERASE_ALL, _CACHE = 0x400, 0x408, 0x504, 0x508, 0x50C, 0x540
 _ERASE_SETTINGS = 0x514
 _WRITE, _ERASE = 1, 2
+_APPROTECT = 0x208  # in UICR: 0 in the low byte protects from the next reset on (4.8.2)
 _WORD = 4
 _ONES = 0xFFFFFFFF
 
@@ -57,6 +58,8 @@ class Nvmc(Device):
     def reset(self) -> None:
         self._mode = self._cache = 0
         self._busy = False
+        settings = None if self._erases_by_writing else self._settings
+        self.protected = bool(settings and settings.bytes[_APPROTECT] == 0)
 
     def load(self, offset: int) -> int:
         if offset in (_READY, _READY_NEXT):
@@ -72,10 +75,15 @@ class Nvmc(Device):
         elif self._mode == _ERASE and offset == _ERASE_PAGE and not self._erases_by_writing:
             self._erase_page(value - self._memory.start)
         elif self._mode == _ERASE and offset == _ERASE_ALL and value & 1:
-            self._replace(0, b"\xff" * self._memory.region.size)
-            self._erase_settings()
+            self.erase_all()
         elif self._mode == _ERASE and offset == _ERASE_SETTINGS and value & 1:
             self._erase_settings()
+
+    def erase_all(self) -> None:
+        """Erase the flash and UICR; the debugger has access again."""
+        self._replace(0, b"\xff" * self._memory.region.size)
+        self._erase_settings()
+        self.protected = False
 
     def _erase_settings(self) -> None:
         if self._settings and not self._erases_by_writing:

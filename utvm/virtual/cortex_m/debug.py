@@ -5,12 +5,15 @@ Sources: ARM DDI 0403E, C1 (Armv7-M); DDI 0553B, D1.2 (Armv8-M); DDI 0489, secti
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m.core import WATCHPOINTS
 from utvm.virtual.cortex_m.kinds import CoreKind
 from utvm.virtual.spec import WAITS_REGISTER
+
+if TYPE_CHECKING:
+    from utvm.virtual.cortex_m.cpu import CortexM
 
 DFSR, DHCSR, _DCRSR, _DCRDR, DEMCR = 0xD30, 0xDF0, 0xDF4, 0xDF8, 0xDFC
 
@@ -33,43 +36,10 @@ _DEMCR_MASK = 0x010F07F1
 _REGNR, _REGWNR = 0x7F, 1 << 16
 
 
-class DebugTarget(Protocol):
-    """A core controlled by a debugger."""
-
-    @property
-    def count(self) -> int:
-        """Instructions executed."""
-
-    @property
-    def halted(self) -> bool: ...
-
-    @property
-    def sleeping(self) -> bool: ...
-
-    @property
-    def locked_up(self) -> bool: ...
-
-    def halt(self, reason: int) -> None:
-        """Enter Debug state for a reason, one bit of DFSR."""
-
-    def resume(self) -> None:
-        """Leave Debug state."""
-
-    def debug_step(self) -> None:
-        """Leave Debug state for one instruction."""
-
-    def apply_debug_settings(self) -> None:
-        """Apply a change of DHCSR or DEMCR."""
-
-    def read_debug_register(self, selector: int) -> int: ...
-
-    def write_debug_register(self, selector: int, value: int) -> None: ...
-
-
 class DebugControl(Device):
     """DHCSR, DCRSR, DCRDR, DEMCR and DFSR, at their offsets from 0xE000E000. Most survive a system reset."""
 
-    def __init__(self, target: DebugTarget, secure: bool) -> None:
+    def __init__(self, target: "CortexM", secure: bool) -> None:
         self._target = target
         self._constant_status = _S_REGRDY | (_S_SDE if secure else 0)
         self.power_on()

@@ -4,8 +4,7 @@
 STM32F4 and F7: RM0385, section 3; RM0090, section 3. STM32L4: RM0432, section 3. STM32L5: RM0438, section 6.
 
 An operation completes at once, but BSY is set in the first read of SR, which exposes software that does not wait.
-Read protection of the STM32F4 and F7 hides the flash from debuggers; leaving level 1 erases it. Level 2, which is
-permanent, is refused. On other families the level stays 0.
+Read protection hides the flash from debuggers; leaving level 1 erases it. Level 2, which is permanent, is refused.
 """
 
 import logging
@@ -17,6 +16,7 @@ from utvm.virtual.bus import Device, MemoryBank
 _log = logging.getLogger(__name__)
 KEYS = (0x45670123, 0xCDEF89AB)
 OPTION_KEYS = (0x08192A3B, 0x4C5D6E7F)
+_LEVEL_0, _LEVEL_2 = 0xAA, 0xCC
 
 # SR
 _EOP, _OPERR, _PGAERR, _BSY = 1 << 0, 1 << 1, 1 << 5, 1 << 16
@@ -48,6 +48,32 @@ class KeySequence:
         return not self._expected
 
 
+class ReadProtection:
+    """RDP, the byte at ``shift`` of an option word: 0xAA is level 0, 0xCC level 2, others level 1.
+
+    ``erase`` erases the flash. A level takes effect at once, instead of at the next power-up.
+    """
+
+    def __init__(self, word: int, shift: int, erase: Callable[[], None]) -> None:
+        self._shift, self._erase = shift, erase
+        self.word = word
+
+    @property
+    def protected(self) -> bool:
+        return self.word >> self._shift & 0xFF != _LEVEL_0
+
+    def program(self, word: int) -> int:
+        """Apply the level of a word that is programmed; return the word that the chip then has."""
+        level = word >> self._shift & 0xFF
+        if level == _LEVEL_2:
+            _log.warning("read protection of level 2 would lock the chip permanently: the level is not changed")
+            word = word & ~(0xFF << self._shift) | self.word & 0xFF << self._shift
+        elif self.protected and level == _LEVEL_0:
+            self._erase()
+        self.word = word
+        return word
+
+
 class EmbeddedFlash(Device):
     """A flash controller; ``changed`` is called with start and end address of a change of the flash.
 
@@ -66,6 +92,7 @@ class EmbeddedFlash(Device):
     control_mask: int
     clearable: int
     sequence_error = 1 << 7
+    protection_shift = 0
 
     def __init__(
         self,
@@ -80,6 +107,7 @@ class EmbeddedFlash(Device):
         ends = list(accumulate(memory.region.sectors))
         self._sectors: Sectors = list(zip([0, *ends[:-1]], ends, strict=True))
         self._stored_options = [options]
+        self._protection = ReadProtection(options, self.protection_shift, self.erase_all)
         self.reset()
 
     def reset(self) -> None:
@@ -144,6 +172,13 @@ class EmbeddedFlash(Device):
             self._control |= _LOCK
             self._lock.close()
 
+    @property
+    def protected(self) -> bool:
+        return self._protection.protected
+
+    def erase_all(self) -> None:
+        self._replace(0, b"\xff" * self._memory.region.size)
+
     def _selected_sectors(self) -> Sectors:
         raise NotImplementedError
 
@@ -182,7 +217,6 @@ _SNB_SHIFT, _PSIZE_SHIFT = 3, 8
 _CONTROL_TWO_BANKS = 0x10 << _SNB_SHIFT | _MER_BANK_2
 _OPTLOCK, _OPTSTRT = 1 << 0, 1 << 1
 _OPTCR1_DEFAULT, _OPTCR1_TWO_BANKS = 0x00400080, 0x0FFF0000
-_RDP_MASK, _LEVEL_0, _LEVEL_2 = 0xFF00, 0xAA00, 0xCC00
 _NWRP_SHIFT = 16
 _BANK = 12  # sectors
 _SECOND_BANK = 16  # value of SNB of its first sector
@@ -199,6 +233,7 @@ class FlashController(EmbeddedFlash):
     keys, option_keys, status, control = 0x04, 0x08, 0x0C, 0x10
     access_mask = 0x0000030F | 1 << 11
     clearable = _EOP | _OPERR | _WRPERR | _PGAERR | _PGPERR | _ERSERR
+    protection_shift = 8
     control_mask = _PG | _SER | _MER | 0xF << _SNB_SHIFT | 3 << _PSIZE_SHIFT | _STRT | _EOPIE | _ERRIE
 
     def reset(self) -> None:
@@ -208,10 +243,6 @@ class FlashController(EmbeddedFlash):
         if two_banks:
             self.control_mask |= _CONTROL_TWO_BANKS
         super().reset()
-
-    @property
-    def protected(self) -> bool:
-        return self._stored_options[0] & _RDP_MASK != _LEVEL_0
 
     def _option_values(self) -> Mapping[int, int]:
         return {_OPTCR: self._options[0], _OPTCR1: self._options[1]}
@@ -251,13 +282,9 @@ class FlashController(EmbeddedFlash):
         if index:
             self._options[1] = options
             return
-        if options & _RDP_MASK == _LEVEL_2:
-            _log.warning("read protection of level 2 would lock the chip permanently: the level is not changed")
-            options = options & ~_RDP_MASK | self._stored_options[0] & _RDP_MASK
         self._options[0] = options & ~_OPTSTRT
         if options & _OPTSTRT:
-            if self.protected and options & _RDP_MASK == _LEVEL_0:
-                self._replace(0, b"\xff" * self._memory.region.size)
+            self._options[0] = self._protection.program(self._options[0])
             self._stored_options = [self._options[0] | _OPTLOCK, self._options[1]]
             self._status |= _BSY
         if options & _OPTLOCK:
@@ -266,6 +293,7 @@ class FlashController(EmbeddedFlash):
 
 _PROGERR, _SIZERR, _PGSERR = 1 << 3, 1 << 6, 1 << 7
 _PER, _MER1, _BKER, _MER2, _FSTPG, _L4_OPTLOCK = 1 << 1, 1 << 2, 1 << 11, 1 << 15, 1 << 18, 1 << 30
+_L4_OPTSTRT = 1 << 17
 _PNB_SHIFT = 3
 _DOUBLE_WORD = 8
 
@@ -273,8 +301,8 @@ _DOUBLE_WORD = 8
 class L4FlashController(EmbeddedFlash):
     """FLASH_ACR, KEYR, OPTKEYR, SR, CR and OPTR of the STM32L4: double words, pages, two banks.
 
-    Sectors of the memory are its pages, those of the second bank last. Fast programming is modelled as double
-    words. Protected areas are not modelled: their registers (``protected``) hold empty ones, which start
+    Sectors of the memory are its pages, those of the second bank last. Fast programming is modelled as
+    double words. Protected areas are not modelled: their registers (``areas``) hold empty ones, which start
     after their end.
     """
 
@@ -282,7 +310,7 @@ class L4FlashController(EmbeddedFlash):
     access_at_reset = 0x600
     clearable = 0xC3FB
     control_mask = 0x0704FFFF
-    protected: Mapping[int, int] = dict.fromkeys((0x2C, 0x30, 0x4C, 0x50), 0x000000FF)
+    areas: Mapping[int, int] = dict.fromkeys((0x2C, 0x30, 0x4C, 0x50), 0x000000FF)
 
     def reset(self) -> None:
         super().reset()
@@ -290,7 +318,7 @@ class L4FlashController(EmbeddedFlash):
         self._first: tuple[int, int] | None = None  # offset and value of a double word's lower half
 
     def _option_values(self) -> Mapping[int, int]:
-        return {**self.protected, self.option_register: self._options[0]}
+        return {**self.areas, self.option_register: self._options[0]}
 
     def _unlock_options(self) -> None:
         self._control &= ~_L4_OPTLOCK
@@ -313,8 +341,15 @@ class L4FlashController(EmbeddedFlash):
             else:
                 self._replace(start, double_word.to_bytes(_DOUBLE_WORD, "little"))
 
+    def _store_options(self, offset: int, value: int, lanes: int) -> None:
+        if offset == self.option_register and not self._control & _L4_OPTLOCK:
+            self._options[0] = self._options[0] & ~lanes | value
+
     def _store_control(self, value: int, lanes: int) -> None:
         super()._store_control(value, lanes)
+        if value & _L4_OPTSTRT and not self._control & _L4_OPTLOCK:
+            self._options[0] = self._stored_options[0] = self._protection.program(self._options[0])
+            self._status |= _BSY
         if value & _L4_OPTLOCK:
             self._control |= _L4_OPTLOCK
             self._option_lock.close()
@@ -336,4 +371,4 @@ class L5FlashController(L4FlashController):
     """The STM32L5's controller with TZEN = 0: NSKEYR, NSSR and NSCR."""
 
     option_keys, status, control, option_register = 0x10, 0x20, 0x28, 0x40
-    protected: Mapping[int, int] = dict.fromkeys((0x58, 0x5C, 0x68, 0x6C), 0xFF80FFFF)
+    areas: Mapping[int, int] = dict.fromkeys((0x58, 0x5C, 0x68, 0x6C), 0xFF80FFFF)

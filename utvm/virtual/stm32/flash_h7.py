@@ -3,17 +3,17 @@
 
 Each bank has keys, control, status and a buffer for the word being written. Operations complete at once; BSY and
 QW are set in the first read of SR. A word programmed twice without an erase holds the AND of both values; the chip
-would report an ECC error at each read, the model sets DBECCERR at once. Read protection, protected areas and the
-CRC unit are not modelled: nothing is protected.
+would report an ECC error at each read, the model sets DBECCERR at once. Protected areas and the CRC unit are not
+modelled.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from utvm.virtual.bus import Device, MemoryBank
-from utvm.virtual.stm32.flash import KEYS, OPTION_KEYS, KeySequence
+from utvm.virtual.stm32.flash import KEYS, OPTION_KEYS, KeySequence, ReadProtection
 
 _ACR, _KEYR, _OPTKEYR, _CR, _SR, _CCR, _OPTCR, _OPTSR_CUR, _OPTSR_PRG = range(0x00, 0x24, 4)
-# Nothing is protected: protected areas are empty, and the bits of sectors are 1.
+# Protected areas are empty, and the bits of sectors are 1.
 _OPTIONS = {0x28: 0x000000FF, 0x2C: 0x000000FF, 0x30: 0x000000FF, 0x34: 0x000000FF, 0x38: 0xFF, 0x3C: 0xFF}
 _BOOT = {0x40: 0x1FF00800, 0x44: 0x1FF00800}
 _SECOND_BANK = 0x100
@@ -29,7 +29,8 @@ _BSY, _WBNE, _QW, _EOP = 1 << 0, 1 << 1, 1 << 2, 1 << 16
 _PGSERR, _STRBERR, _INCERR, _DBECCERR = 1 << 18, 1 << 19, 1 << 21, 1 << 26
 _CLEARED_BY_CCR = 0x0FEF0000
 
-_OPTLOCK = 1 << 0
+_OPTLOCK, _OPTSTART = 1 << 0, 1 << 1
+_RDP_SHIFT = 8  # in OPTSR
 _WORD = 32
 
 
@@ -73,7 +74,8 @@ class H7FlashController(Device):
         set_line: Callable[[bool], None],
     ) -> None:
         self._memory = memory
-        self._fixed: Mapping[int, int] = {**_OPTIONS, **_BOOT, _OPTSR_CUR: options, _OPTSR_PRG: options}
+        self._fixed = {**_OPTIONS, **_BOOT, _OPTSR_CUR: options, _OPTSR_PRG: options}
+        self._protection = ReadProtection(options, _RDP_SHIFT, self.erase_all)
         self._changed = changed
         self._set_line = set_line
         size, half = memory.region.sectors[0], len(memory.region.sectors) // 2
@@ -110,10 +112,25 @@ class H7FlashController(Device):
             bank.status &= ~(value & _CLEARED_BY_CCR)
         elif offset == _CR and not bank.control & _LOCK:
             self._store_control(bank, value, lanes)
-        elif offset == _OPTCR and value & _OPTLOCK:
-            self._option_control |= _OPTLOCK
-            self._option_lock.close()
+        elif offset == _OPTSR_PRG and not self._option_control & _OPTLOCK:
+            self._fixed[_OPTSR_PRG] = self._fixed[_OPTSR_PRG] & ~lanes | value
+        elif offset == _OPTCR:
+            if value & _OPTSTART and not self._option_control & _OPTLOCK:
+                word = self._protection.program(self._fixed[_OPTSR_PRG])
+                self._fixed.update({_OPTSR_CUR: word, _OPTSR_PRG: word})
+            if value & _OPTLOCK:
+                self._option_control |= _OPTLOCK
+                self._option_lock.close()
         self._drive_line()
+
+    @property
+    def protected(self) -> bool:
+        return self._protection.protected
+
+    def erase_all(self) -> None:
+        for bank in self._banks:
+            start, end = bank.sectors[0][0], bank.sectors[-1][1]
+            self._replace(bank, start, b"\xff" * (end - start))
 
     def program(self, address: int, size: int, value: int) -> None:
         """Add bytes to a word, which is programmed when it is complete."""
