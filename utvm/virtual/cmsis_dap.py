@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 
 from utvm.virtual.dap import DP_ABORT, DP_CTRL_STAT, DP_DPIDR, DP_RDBUFF, SwDebugPort
-from utvm.virtual.stlink import TargetBoard
+from utvm.virtual.machine import BoardModel
 
 PACKET_BYTES = 512
 _PACKETS = 4
@@ -68,7 +68,7 @@ def _ignore(size: int, *reply: int) -> Callable[[_Command], bytes]:
 class CmsisDap:
     """A probe on one board. Not thread-safe."""
 
-    def __init__(self, board: TargetBoard, *, serial: str) -> None:
+    def __init__(self, board: BoardModel, *, serial: str) -> None:
         self._board = board
         self._port = SwDebugPort(board, board.port_ids)
         self._reset_held = False

@@ -5,33 +5,17 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from utvm.virtual.bus import BusError
+
+if TYPE_CHECKING:
+    from utvm.virtual.cortex_m.cpu import CortexM
+    from utvm.virtual.jtag.core import CoreRunner
 
 _log = logging.getLogger(__name__)
 _MIN_INSTRUCTIONS = 2000  # between two accesses, however many are waiting
 _REST = 0.005  # seconds: the clock of an idle board still runs many times faster than a real one
-
-
-class RunnableCore(Protocol):
-    """A core run by a thread. ``stop_requested`` is set by another thread; :meth:`run` then returns soon."""
-
-    stop_requested: bool
-
-    @property
-    def idle(self) -> bool:
-        """True if it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
-
-    def run(self, minimum: int) -> bool:
-        """Execute ``minimum`` instructions, and further ones until a stop is requested. True if the core can
-        continue.
-        """
-
-    def interrupt(self) -> None:
-        """Have :meth:`run` check ``stop_requested`` before the next instruction; called from other threads."""
-
-    def close(self) -> None: ...
 
 
 class CoreThread:
@@ -41,7 +25,7 @@ class CoreThread:
     change.
     """
 
-    def __init__(self, name: str, core: RunnableCore) -> None:
+    def __init__(self, name: str, core: "CortexM | CoreRunner") -> None:
         self._name = name
         self._core = core
         self._condition = threading.Condition()

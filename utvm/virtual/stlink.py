@@ -9,7 +9,7 @@ An unknown command is logged and returns an error status.
 import logging
 import struct
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from utvm.virtual.bus import BusError
 from utvm.virtual.dap import (
@@ -21,10 +21,11 @@ from utvm.virtual.dap import (
     DP_RDBUFF,
     DP_SELECT,
     STKERRCLR,
-    DebugMemory,
-    PortIds,
     SwDebugPort,
 )
+
+if TYPE_CHECKING:
+    from utvm.virtual.machine import BoardModel
 
 _log = logging.getLogger(__name__)
 
@@ -65,30 +66,10 @@ _REGISTER_TRIES = 100
 _MISC_ADDRESS, _MISC_WRITE, _MISC_READ, _MISC_ACCESS_PORT = 1, 2, 3, 5
 
 
-class TargetBoard(DebugMemory, Protocol):
-    """A board as a probe sees it: memory behind the debug port, reset pin and supply."""
-
-    @property
-    def port_ids(self) -> PortIds: ...
-
-    @property
-    def volts(self) -> float: ...
-
-    @property
-    def debuggable(self) -> bool:
-        """True if the debug port responds."""
-
-    def hold_reset(self) -> None:
-        """Pull nRST low."""
-
-    def release_reset(self) -> None:
-        """Release nRST."""
-
-
 class StLink:
     """The firmware of a probe on one board. Not thread-safe: one client opens a probe at a time."""
 
-    def __init__(self, board: TargetBoard, product: int = V2_1) -> None:
+    def __init__(self, board: "BoardModel", product: int = V2_1) -> None:
         self._board = board
         self._product = product
         self._misc_items = _V3_MISC_ITEMS if product in V3 else MAX_MISC_ITEMS

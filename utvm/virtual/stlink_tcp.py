@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 
 from utvm.base.process.peer import listen
 from utvm.virtual.dap import wait_until
-from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, USB_VENDOR, V2_1, StLink, TargetBoard
+from utvm.virtual.machine import BoardModel
+from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, USB_VENDOR, V2_1, StLink
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class StLinkServer:
     """
 
     def __init__(
-        self, board: TargetBoard, *, serial: str, port: int = 0, latency: float = 0.0, anyone: bool = False
+        self, board: BoardModel, *, serial: str, port: int = 0, latency: float = 0.0, anyone: bool = False
     ) -> None:
         self._probe = StLink(board)
         self._serial = serial.encode("ascii")

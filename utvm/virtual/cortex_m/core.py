@@ -131,14 +131,8 @@ class CoreStop:
     fault: Fault | None = None
 
 
-_REQUESTED = CoreStop(StopKind.REQUEST)
-_STOPS = {
-    Reason.REQUEST: _REQUESTED,
-    Reason.BREAKPOINT: CoreStop(StopKind.BREAKPOINT),
-    Reason.SLEEP: CoreStop(StopKind.SLEEP),
-    Reason.SPIN: CoreStop(StopKind.SPIN),
-    Reason.FLOAT: CoreStop(StopKind.FLOAT),
-}
+_STOPS = {Reason[kind.name]: CoreStop(kind) for kind in StopKind if kind.name in Reason.__members__}
+_REQUESTED = _STOPS[Reason.REQUEST]
 _FAULTS = {
     Reason.NO_COPROCESSOR: faults.usage_fault(faults.NOCP),
     Reason.DIVIDE: faults.usage_fault(faults.DIVBYZERO),

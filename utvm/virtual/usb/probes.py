@@ -9,7 +9,8 @@ from collections.abc import Callable
 from utvm.virtual.cmsis_dap import PACKET_BYTES, CmsisDap
 from utvm.virtual.console import Backlog
 from utvm.virtual.dap import wait_until
-from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, USB_VENDOR, V2, V2_1, StLink, TargetBoard
+from utvm.virtual.machine import BoardModel
+from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, USB_VENDOR, V2, V2_1, StLink
 from utvm.virtual.usb import MAKER
 from utvm.virtual.usb.device import (
     Cable,
@@ -48,7 +49,7 @@ class StLinkProbe(UsbDevice):
 
     def __init__(
         self,
-        board: TargetBoard,
+        board: BoardModel,
         *,
         serial: str,
         backlog: Backlog,
@@ -221,7 +222,7 @@ class CmsisDapProbe(UsbDevice):
     Hosts identify it by "CMSIS-DAP" in the interface's name. ``latency`` is in seconds per command.
     """
 
-    def __init__(self, board: TargetBoard, *, serial: str, latency: float = 0.0) -> None:
+    def __init__(self, board: BoardModel, *, serial: str, latency: float = 0.0) -> None:
         self._probe = CmsisDap(board, serial=serial)
         self._latency = latency
         # The order matters: commands use the first endpoint, responses the second.
