@@ -36,6 +36,8 @@ _VECTOR_CATCH = {
     faults.MEM_MANAGE: debug.VC_MMERR,
     faults.BUS_FAULT: debug.VC_BUSERR,
 }
+_CHECKS = faults.UNALIGNED | faults.DIVBYZERO
+_USAGE_CATCH = {faults.NOCP: debug.VC_NOCPERR, _CHECKS: debug.VC_CHKERR, -1: debug.VC_STATERR}
 
 
 class CortexM:
@@ -308,14 +310,7 @@ class CortexM:
         self.core.state.event = 1
         catches = [_VECTOR_CATCH.get(exception, 0) for exception in self._handlers.entered]
         if fault is not None and fault.exception == faults.USAGE_FAULT:
-            checks = faults.UNALIGNED | faults.DIVBYZERO
-            catches.append(
-                debug.VC_NOCPERR
-                if fault.status & faults.NOCP
-                else debug.VC_CHKERR
-                if fault.status & checks
-                else debug.VC_STATERR
-            )
+            catches.append(next(vector for status, vector in _USAGE_CATCH.items() if fault.status & status))
         if any(self.debug.catches(vector) for vector in catches if vector):
             self.halt(debug.DFSR_VCATCH)
 
