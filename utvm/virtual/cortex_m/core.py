@@ -268,9 +268,7 @@ class Core(RegisterFile):
         """True if the enabled memory protection unit grants rights, bits as in ``mpu.h``."""
         return bool(self.counter.utvm_permits(ctypes.byref(self.state.mpu), address, size, rights))
 
-    def set_data_checks(
-        self, watchpoints: list[tuple[int, int, int]], trap_unaligned: bool, protect: bool
-    ) -> None:
+    def set_data_checks(self, watchpoints: list[tuple[int, int, int]], align: bool, protect: bool) -> None:
         """Watch data addresses, trap unaligned accesses, protect memory. Each slows the core down.
 
         There are up to four watchpoints: first and last address, and WATCH_READ | WATCH_WRITE; 0 is off.
@@ -278,8 +276,8 @@ class Core(RegisterFile):
         for index in range(WATCHPOINTS):
             slot = self.state.watchpoints[index]
             slot.first, slot.last, slot.access = watchpoints[index] if index < len(watchpoints) else (0, 0, 0)
-        self.state.trap_unaligned = trap_unaligned
-        needed = trap_unaligned or protect or any(access for _, _, access in watchpoints)
+        self.state.trap_unaligned = align
+        needed = align or protect or any(access for _, _, access in watchpoints)
         if needed == bool(self._data_hooks):
             return
         for hook in self._data_hooks:

@@ -49,32 +49,34 @@ class KeySequence:
 
 
 class ReadProtection:
-    """RDP, the byte at ``shift`` of an option word: 0xAA is level 0, 0xCC level 2, others level 1.
+    """RDP, the byte at ``protection_shift`` of ``option_word``: 0xAA is level 0, 0xCC level 2, others level 1.
 
-    ``erase`` erases the flash. A level takes effect at once, instead of at the next power-up.
+    A level takes effect at once, instead of at the next power-up.
     """
 
-    def __init__(self, word: int, shift: int, erase: Callable[[], None]) -> None:
-        self._shift, self._erase = shift, erase
-        self.word = word
+    protection_shift = 0
+    option_word: int
 
     @property
     def protected(self) -> bool:
-        return self.word >> self._shift & 0xFF != _LEVEL_0
+        return self.option_word >> self.protection_shift & 0xFF != _LEVEL_0
 
-    def program(self, word: int) -> int:
+    def erase_all(self) -> None:
+        raise NotImplementedError
+
+    def program_level(self, word: int) -> int:
         """Apply the level of a word that is programmed; return the word that the chip then has."""
-        level = word >> self._shift & 0xFF
+        mask, level = 0xFF << self.protection_shift, word >> self.protection_shift & 0xFF
         if level == _LEVEL_2:
             _log.warning("read protection of level 2 would lock the chip permanently: the level is not changed")
-            word = word & ~(0xFF << self._shift) | self.word & 0xFF << self._shift
+            word = word & ~mask | self.option_word & mask
         elif self.protected and level == _LEVEL_0:
-            self._erase()
-        self.word = word
+            self.erase_all()
+        self.option_word = word
         return word
 
 
-class EmbeddedFlash(Device):
+class EmbeddedFlash(ReadProtection, Device):
     """A flash controller; ``changed`` is called with start and end address of a change of the flash.
 
     Attributes:
@@ -92,7 +94,6 @@ class EmbeddedFlash(Device):
     control_mask: int
     clearable: int
     sequence_error = 1 << 7
-    protection_shift = 0
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class EmbeddedFlash(Device):
         ends = list(accumulate(memory.region.sectors))
         self._sectors: Sectors = list(zip([0, *ends[:-1]], ends, strict=True))
         self._stored_options = [options]
-        self._protection = ReadProtection(options, self.protection_shift, self.erase_all)
+        self.option_word = options
         self.reset()
 
     def reset(self) -> None:
@@ -171,10 +172,6 @@ class EmbeddedFlash(Device):
         if value & _LOCK:
             self._control |= _LOCK
             self._lock.close()
-
-    @property
-    def protected(self) -> bool:
-        return self._protection.protected
 
     def erase_all(self) -> None:
         self._replace(0, b"\xff" * self._memory.region.size)
@@ -284,7 +281,7 @@ class FlashController(EmbeddedFlash):
             return
         self._options[0] = options & ~_OPTSTRT
         if options & _OPTSTRT:
-            self._options[0] = self._protection.program(self._options[0])
+            self._options[0] = self.program_level(self._options[0])
             self._stored_options = [self._options[0] | _OPTLOCK, self._options[1]]
             self._status |= _BSY
         if options & _OPTLOCK:
@@ -348,7 +345,7 @@ class L4FlashController(EmbeddedFlash):
     def _store_control(self, value: int, lanes: int) -> None:
         super()._store_control(value, lanes)
         if value & _L4_OPTSTRT and not self._control & _L4_OPTLOCK:
-            self._options[0] = self._stored_options[0] = self._protection.program(self._options[0])
+            self._options[0] = self._stored_options[0] = self.program_level(self._options[0])
             self._status |= _BSY
         if value & _L4_OPTLOCK:
             self._control |= _L4_OPTLOCK

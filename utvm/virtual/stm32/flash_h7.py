@@ -30,7 +30,6 @@ _PGSERR, _STRBERR, _INCERR, _DBECCERR = 1 << 18, 1 << 19, 1 << 21, 1 << 26
 _CLEARED_BY_CCR = 0x0FEF0000
 
 _OPTLOCK, _OPTSTART = 1 << 0, 1 << 1
-_RDP_SHIFT = 8  # in OPTSR
 _WORD = 32
 
 
@@ -57,7 +56,7 @@ class _Bank:
         return bool(self.status & self.control & _CLEARED_BY_CCR)
 
 
-class H7FlashController(Device):
+class H7FlashController(ReadProtection, Device):
     """FLASH_ACR, OPTKEYR, OPTCR, OPTSR, and KEYR, CR, SR and CCR of both banks.
 
     Args:
@@ -65,6 +64,8 @@ class H7FlashController(Device):
         options: OPTSR as the chip is delivered.
         changed: called with start and end address of a change of the flash.
     """
+
+    protection_shift = 8
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class H7FlashController(Device):
     ) -> None:
         self._memory = memory
         self._fixed = {**_OPTIONS, **_BOOT, _OPTSR_CUR: options, _OPTSR_PRG: options}
-        self._protection = ReadProtection(options, _RDP_SHIFT, self.erase_all)
+        self.option_word = options
         self._changed = changed
         self._set_line = set_line
         size, half = memory.region.sectors[0], len(memory.region.sectors) // 2
@@ -116,16 +117,12 @@ class H7FlashController(Device):
             self._fixed[_OPTSR_PRG] = self._fixed[_OPTSR_PRG] & ~lanes | value
         elif offset == _OPTCR:
             if value & _OPTSTART and not self._option_control & _OPTLOCK:
-                word = self._protection.program(self._fixed[_OPTSR_PRG])
+                word = self.program_level(self._fixed[_OPTSR_PRG])
                 self._fixed.update({_OPTSR_CUR: word, _OPTSR_PRG: word})
             if value & _OPTLOCK:
                 self._option_control |= _OPTLOCK
                 self._option_lock.close()
         self._drive_line()
-
-    @property
-    def protected(self) -> bool:
-        return self._protection.protected
 
     def erase_all(self) -> None:
         for bank in self._banks:
