@@ -425,6 +425,44 @@ def test_faults_of_protection(target: Target, tmp_path: Path, case: str) -> None
     assert any(words)
 
 
+EXCLUSIVE = """
+.macro trap
+svc #0
+.endm
+.macro exchange suffix, between
+ldrex\\suffix r5, [r8]
+\\between
+mov r6, #7
+.ifc "\\suffix", ""
+strex r6, r5, [r8]
+.else
+strex\\suffix r6, r5, [r8]
+.endif
+note r6
+.endm
+handler sv_call
+bx lr
+handler reset
+start
+ldr r8, =0x20012000
+ldr r9, =0x20012010
+exchange , nop
+exchange , trap
+exchange b, trap
+exchange h, nop
+exchange h, trap
+exchange b, clrex
+exchange , nop
+strex r6, r5, [r8]
+note r6
+dump
+"""
+
+
+def test_an_exception_clears_the_exclusive_monitor(target: Target, tmp_path: Path) -> None:
+    assert compare(target, tmp_path, EXCLUSIVE)[:8] == [0, 1, 1, 0, 1, 1, 0, 1]
+
+
 # What the private peripherals do for code without privilege (B3.2.22, CCR; B3.1): BusFault, but for STIR.
 PRIVILEGE = """
 handler bus_fault

@@ -84,9 +84,12 @@ typedef struct {
   uint32_t conditional_state;   /* ITSTATE where it was resumed */
   uint32_t inside;              /* whether the instruction begun last belongs to it */
   cycles_t *cycles;             /* the model of them, or NULL */
+  uint32_t exclusive;           /* whether the local monitor is open: since LDREX, without an exception */
   uint64_t unprivileged;        /* count with an LDRT or STRT that begins */
   mpu_t mpu;
   uint8_t *kinds[MEGABYTES];
 } core_t;
+
+uint32_t utvm_allows(void *engine, core_t *core, uint32_t address, uint32_t size, uint32_t right);
 
 #endif

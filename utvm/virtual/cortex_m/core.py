@@ -46,6 +46,7 @@ class Reason(IntEnum):
     FLOAT = 9
     ACCESS = 10
     EXECUTE = 11
+    EXCLUSIVE = 12
 
 
 class _Memory(ctypes.Structure):
@@ -84,6 +85,7 @@ class CoreState(ctypes.Structure):
         ("stores", _Store * _STORES),
         ("conditional", ctypes.c_uint32 * 7),
         ("cycles", ctypes.c_void_p),
+        ("exclusive", ctypes.c_uint32),
         ("unprivileged", ctypes.c_uint64),
         ("mpu", MpuState),
         ("kinds", ctypes.c_void_p * _MEGABYTES),
@@ -449,18 +451,20 @@ class Core(RegisterFile):
         if reason in _STOPS:
             return _STOPS[reason]
         if reason == Reason.READ_CONTROL:
-            return self._read_control_into_register()
+            return self._set_register(self._bus.read(self.read(PC) + 2, 2)[1] & 0xF, self.read_control())
+        if reason == Reason.EXCLUSIVE:  # Rd of STREX; of STREXB and STREXH
+            first, _, low, high = self._bus.read(self.read(PC), 4)
+            return self._set_register(low & 0xF if first & 0x80 else high & 0xF, 1)
         if reason == Reason.NONE:  # Unicorn stopped by itself: at _END, or after WFI
             at_end = self.read(PC) == _END
             return CoreStop(StopKind.FAULT, faults.fetch_fault(_END)) if at_end else _REQUESTED
         self.state.count += 1
         return self._fault_stop(reason)
 
-    def _read_control_into_register(self) -> CoreStop:
-        """Execute MRS Rd, CONTROL: Unicorn's result has a bit of Armv8-M."""
+    def _set_register(self, target: int, value: int) -> CoreStop:
+        """Execute what Unicorn does otherwise: MRS Rd, CONTROL has a bit of Armv8-M there; STREX succeeds."""
         pc = self.read(PC)
-        target = self._bus.read(pc + 2, 2)[1] & 0xF
-        self.write(LR if target == 14 else R0 + target, self.read_control())
+        self.write(LR if target == 14 else R0 + target, value)
         self.write_pc(pc + 4)
         self.state.count += 1
         return _REQUESTED

@@ -34,6 +34,7 @@ enum stop {
   STOP_FLOAT,
   STOP_ACCESS,
   STOP_EXECUTE,
+  STOP_EXCLUSIVE,
 };
 
 /* High nibble: the kind of an instruction; low nibble: its register. */
@@ -53,6 +54,7 @@ enum kind {
   FLOAT_MEMORY = 0x70,
   WORD_ALIGNED = 0x80,
   HALF_ALIGNED = 0x90,
+  EXCLUSIVE = 0x60,    /* LDREX, STREX and those of a byte or a halfword */
   UNPRIVILEGED = 0xE0, /* LDRT, STRT */
 };
 
@@ -123,6 +125,8 @@ static uint8_t decode_32(uint16_t first, uint16_t second) {
   }
   if ((first & 0xFE80u) == 0xF800u && (second & 0x0F00u) == 0x0E00u && base != 15)
     return UNPRIVILEGED;
+  if ((first & 0xFFE0u) == 0xE840u || ((first & 0xFFE0u) == 0xE8C0u && (second & 0xE0u) == 0x40u))
+    return (uint8_t)(EXCLUSIVE | base);
   if (base >= 13)
     return PLAIN; /* SP and PC are always aligned */
   if ((first & 0xFE40u) == 0xE800u)
@@ -215,6 +219,18 @@ static enum stop examine_float(void *engine, core_t *core) {
   return core->float_lazy & FLOAT_PENDING || (core->float_lazy && !(control & 4u)) ? STOP_FLOAT : STOP_NONE;
 }
 
+/* An exception clears the local monitor (ARM DDI 0403E, B1.5.6 and B1.5.8), which Unicorn does not. */
+static enum stop examine_exclusive(void *engine, core_t *core, uint32_t address, uint32_t base) {
+  const uint16_t first = halfword(core, address), second = halfword(core, address + 2);
+  const uint32_t mask = (first & 0xFF80u) == 0xE800u ? 3 : second >> 4 & 1u;
+  if (read_register(engine, core, base) & mask)
+    return STOP_UNALIGNED;
+  if (!(first & 0x10u) && !core->exclusive && !core->inside)
+    return STOP_EXCLUSIVE;
+  core->exclusive = first >> 4 & 1u;
+  return STOP_NONE;
+}
+
 /* Return the reason to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   if (kind <= UNKNOWN)
@@ -248,6 +264,8 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
   case SET_LIMIT: /* Unicorn has no way to read it; exception entry needs it */
     core->limits[halfword(core, address + 2) & 1u] = read_register(engine, core, kind & 0xFu) & ~7u;
     return STOP_NONE;
+  case EXCLUSIVE:
+    return examine_exclusive(engine, core, address, kind & 0xFu);
   case UNPRIVILEGED:
     core->unprivileged = core->count + 1;
     return STOP_NONE;
@@ -298,31 +316,6 @@ static void begin(core_t *core, uint32_t address) {
   core->begun = address;
   if (core->cycles && !utvm_time(core->cycles, address))
     decode_for_time(core, address);
-}
-
-static void read_mode(void *engine, core_t *core) {
-  uint32_t control = 0, status = 0, mask = 0;
-  core->register_read(engine, REGISTER_CONTROL, &control);
-  core->register_read(engine, REGISTER_XPSR, &status);
-  core->register_read(engine, REGISTER_FAULTMASK, &mask);
-  status &= 0x1FFu;
-  if ((mask || status == 2 || status == 3) && !(core->mpu.control & MPU_HFNMIENA))
-    core->mpu.mode = MODE_UNCHECKED;
-  else
-    core->mpu.mode = status || !(control & 1u) ? MODE_PRIVILEGED : MODE_UNPRIVILEGED;
-}
-
-/* Whether the memory protection unit lets the code that runs have a right. */
-uint32_t utvm_allows(void *engine, core_t *core, uint32_t address, uint32_t size, uint32_t right) {
-  if (!(core->mpu.control & MPU_ENABLE))
-    return 1;
-  if (core->mpu.mode == MODE_UNREAD)
-    read_mode(engine, core);
-  if (core->mpu.mode == MODE_UNCHECKED)
-    return 1;
-  if (core->mpu.mode == MODE_PRIVILEGED && (right == RIGHT_EXECUTE || core->unprivileged != core->count))
-    right <<= PRIVILEGED_SHIFT;
-  return utvm_permits(&core->mpu, address, size, right);
 }
 
 /* Whether an instruction of this kind needs no check. */

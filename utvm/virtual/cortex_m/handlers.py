@@ -238,6 +238,7 @@ class Handlers:
             self._start(hard_fault, exc_return)
             return
         thumb = registers.THUMB if target & 1 else 0
+        core.state.exclusive = 0
         core.write(registers.XPSR, core.read(registers.XPSR) & 0xF80F0000 | thumb | exception)
         core.write(registers.LR, exc_return)
         core.write_pc(target)
@@ -298,6 +299,7 @@ class Handlers:
         core.write(registers.SP, frame + size + (4 if status & _ALIGNED else 0))
         for register, value in zip(_FRAME_REGISTERS, words[:6], strict=True):
             core.write(register, value)
+        core.state.exclusive = 0
         core.write_pc(words[6])
 
 

@@ -2,7 +2,7 @@
 /*
  * Rights by the regions of a memory protection unit: ARM DDI 0403E, B3.5 (Armv7-M); DDI 0553B, B8 (Armv8-M).
  */
-#include "mpu.h"
+#include "core.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -132,4 +132,29 @@ void utvm_mpu_store(mpu_t *mpu, uint32_t offset, uint32_t value, uint32_t lanes)
   }
   memset(mpu->granules, 0, sizeof mpu->granules);
   mpu->mode = MODE_UNREAD;
+}
+
+static void read_mode(void *engine, core_t *core) {
+  uint32_t control = 0, status = 0, mask = 0;
+  core->register_read(engine, REGISTER_CONTROL, &control);
+  core->register_read(engine, REGISTER_XPSR, &status);
+  core->register_read(engine, REGISTER_FAULTMASK, &mask);
+  status &= 0x1FFu;
+  if ((mask || status == 2 || status == 3) && !(core->mpu.control & MPU_HFNMIENA))
+    core->mpu.mode = MODE_UNCHECKED;
+  else
+    core->mpu.mode = status || !(control & 1u) ? MODE_PRIVILEGED : MODE_UNPRIVILEGED;
+}
+
+/* Whether the memory protection unit lets the code that runs have a right. */
+uint32_t utvm_allows(void *engine, core_t *core, uint32_t address, uint32_t size, uint32_t right) {
+  if (!(core->mpu.control & MPU_ENABLE))
+    return 1;
+  if (core->mpu.mode == MODE_UNREAD)
+    read_mode(engine, core);
+  if (core->mpu.mode == MODE_UNCHECKED)
+    return 1;
+  if (core->mpu.mode == MODE_PRIVILEGED && (right == RIGHT_EXECUTE || core->unprivileged != core->count))
+    right <<= PRIVILEGED_SHIFT;
+  return utvm_permits(&core->mpu, address, size, right);
 }
