@@ -5,15 +5,12 @@ Sources: ARM DDI 0403E, C1 (Armv7-M); DDI 0553B, D1.2 (Armv8-M); DDI 0489, secti
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m.core import WATCHPOINTS
 from utvm.virtual.cortex_m.kinds import CoreKind
 from utvm.virtual.spec import WAITS_REGISTER
-
-if TYPE_CHECKING:
-    from utvm.virtual.cortex_m.cpu import CortexM
 
 DFSR, DHCSR, _DCRSR, _DCRDR, DEMCR = 0xD30, 0xDF0, 0xDF4, 0xDF8, 0xDFC
 
@@ -37,9 +34,12 @@ _REGNR, _REGWNR = 0x7F, 1 << 16
 
 
 class DebugControl(Device):
-    """DHCSR, DCRSR, DCRDR, DEMCR and DFSR, at their offsets from 0xE000E000. Most survive a system reset."""
+    """DHCSR, DCRSR, DCRDR, DEMCR and DFSR, at their offsets from 0xE000E000. Most survive a system reset.
 
-    def __init__(self, target: "CortexM", secure: bool) -> None:
+    ``target`` is the :class:`utvm.virtual.cortex_m.cpu.CortexM` that they control, which has them as a part.
+    """
+
+    def __init__(self, target: Any, secure: bool) -> None:
         self._target = target
         self._constant_status = _S_REGRDY | (_S_SDE if secure else 0)
         self.power_on()
