@@ -208,7 +208,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         signature = program.graph_signature
         stored = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
         tensors = {**program.state_dict, **program.constants}
+        stored |= signature.inputs_to_parameters
         self._known = {name: tensors[target] for name, target in stored.items() if target in tensors}
+        self._weights = {*signature.inputs_to_parameters}  # With what is computed of them.
 
     def _check_unsupported_func_type(self, nodes: Iterable[Any]) -> None:
         for name in {node.target.__name__ for node in nodes if node.op == "call_function"}:
@@ -219,10 +221,11 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             where = f"{node.target.__name__} (at {node.name})"
             try:
                 constant = self._fold(node)
-                if constant is not None:
-                    return constant
                 reason = self._arguments.refusal(node) if getattr(node.target, "namespace", "") == "aten" else ""
-                if convert is not None and not reason:
+                able = convert is not None and not reason
+                if constant is not None and not (able and node.name in self._weights):
+                    return relax.const(constant.contiguous().numpy(), str(constant.dtype).removeprefix("torch."))
+                if convert is not None and able:
                     if hasattr(node.target, "_schema"):
                         _put_in_order(node)
                     result = convert(node, *others)
@@ -241,7 +244,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         return convert_node
 
     def _fold(self, node: Any) -> Any:
-        """Compute by PyTorch what depends on no input and no weight."""
+        """Compute by PyTorch what depends on no input: constants of it are what depends on no weight, or is refused."""
         stated, target = node.meta.get("val"), node.target
         drawn = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
         if getattr(target, "namespace", "") != "aten" or drawn or "empty" in str(target):
@@ -251,8 +254,10 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         if any(item.name not in self._known for item in node.all_input_nodes):
             return None
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: self._known[item.name])
-        value = self._known[node.name] = target(*args, **kwargs).detach()
-        return relax.const(value.contiguous().numpy(), str(value.dtype).removeprefix("torch."))
+        if any(item.name in self._weights for item in node.all_input_nodes):
+            self._weights.add(node.name)
+        self._known[node.name] = target(*args, **kwargs).detach()
+        return self._known[node.name]
 
     def _hold(self, where: str, node: Any, result: Any) -> None:
         stated = node.meta.get("val")

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks of torchvision, timm and torchaudio with random weights, exported, imported and held against PyTorch.
+
+    python tests/compiler/torch_networks.py [RESULTS [WORD]]
+
+tries the networks of ``torch_networks.yaml``, or those with a word, which RESULTS does not hold yet; it writes
+docs/torch-networks.md.
+"""
+
+import importlib
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+_LIST = Path(__file__).with_suffix(".yaml")
+_PAGE = Path(__file__).parents[2] / "docs" / "torch-networks.md"
+_SECONDS = 900
+_EPSILON = 1e-3  # Of the largest magnitude: libraries sum in other orders, and these networks are deep.
+_HEAD = """# Networks of PyTorch's libraries
+
+Networks as {libraries} define them, with random weights, in evaluation mode: exported by
+`torch.export` (PyTorch {torch}) and imported; the small ones also run in utvm's float library on this computer beside PyTorch.
+*right*: the outputs agree to 1/1000 of the largest. *imported*: every operator and argument is known, and each result has the
+shape and type that PyTorch states; not run. `tests/compiler/torch_networks.py` writes this page.
+Small pictures and, where the definition allows it, few layers save time; options are listed. Detection networks
+(`fasterrcnn`, `ssd`, `retinanet`) are not in the list: `torch.export` does not export them, as the number of their boxes
+depends on values.
+
+"""
+
+
+@dataclass
+class Network:
+    """A line of the list."""
+
+    library: str
+    name: str
+    shapes: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    runs: bool = False
+
+    @property
+    def case(self) -> str:
+        return f"{self.library}.{self.name}"
+
+    def build(self) -> Any:
+        module = importlib.import_module(self.library)
+        if self.library == "timm":
+            return module.create_model(self.name, pretrained=False, **self.options)
+        return getattr(module, self.name)(**self.options)
+
+    def inputs(self) -> tuple[Any, ...]:
+        import torch
+
+        tensors = []
+        for shape in self.shapes:
+            sizes = [int(size) for size in shape.removeprefix("i").split("x")]
+            sizes = [1, 3, *sizes * 2] if len(sizes) == 1 and not shape.startswith("i") else sizes
+            whole = shape.startswith("i")
+            tensors.append(torch.full(sizes, 20) if whole else torch.randn(sizes))
+        return tuple(tensors)
+
+
+def networks() -> list[Network]:
+    found = []
+    for library, lines in yaml.safe_load(_LIST.read_text(encoding="utf-8")).items():
+        for line in lines:
+            name, *words = line.split()
+            network = Network(library, name, runs="run" in words)
+            for word in words:
+                key, equal, value = word.partition("=")
+                if equal:
+                    network.options[key] = yaml.safe_load(value)
+                elif word != "run":
+                    network.shapes.append(word)
+            found.append(network)
+    return found
+
+
+def _weighted(network: Network) -> Any:
+    """The network with weights that are all drawn: a layer that starts with zeros would hide what is before it."""
+    import torch
+
+    torch.manual_seed(0)
+    module = network.build().eval()
+    with torch.no_grad():
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+            if not tensor.is_floating_point() or tensor.numel() < 2 or tensor.min() != tensor.max():
+                continue
+            if isinstance(tensor, torch.nn.Parameter) or name.endswith("running_mean"):
+                tensor += 0.1 * torch.randn_like(tensor)
+            elif name.endswith("running_var"):
+                tensor *= 0.75 + 0.5 * torch.rand_like(tensor)
+    return module
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [part for item in value for part in _flat(item)] if isinstance(value, list | tuple) else [value]
+
+
+def judge(network: Network) -> str:
+    """Return the result: right, imported, refused with the reason, not exported, or wrong."""
+    import torch
+
+    from utvm.compiler import reference
+    from utvm.compiler.read.torch_file import from_torch
+    from utvm.errors import UtvmError
+
+    torch.set_num_threads(1)
+    module = _weighted(network)
+    inputs = network.inputs()
+    try:
+        program = torch.export.export(module, inputs)
+    except Exception as error:  # whatever PyTorch raises
+        return f"not exported: {type(error).__name__}: {str(error)[:100]}"
+    try:
+        model = from_torch(program, network.name)
+        if not network.runs:
+            return "imported"
+        results = reference(model)([tensor.numpy() for tensor in inputs])
+    except UtvmError as error:
+        return f"refused: {error.message}"
+    with torch.no_grad():
+        expected = [item.numpy() for item in _flat(module(*inputs)) if item is not None]
+    return _difference(results, expected) or "right"
+
+
+def _difference(results: list[Any], expected: list[Any]) -> str:
+    if [item.shape for item in results] != [item.shape for item in expected]:
+        return f"wrong: shapes {[item.shape for item in results]} for {[item.shape for item in expected]}"
+    for ours, theirs in zip(results, expected, strict=True):
+        if theirs.dtype.kind == "f" and not (np.isfinite(theirs).all() and np.ptp(theirs) > 0):
+            return "wrong: PyTorch's own output says nothing"
+        apart = np.abs(ours.astype(float) - theirs.astype(float)).max()
+        if not apart <= _EPSILON * np.abs(theirs).max():
+            return f"wrong: apart by {apart:g} of {np.abs(theirs).max():g}"
+    return ""
+
+
+def _send(network: Network, end: Connection) -> None:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    try:
+        end.send(judge(network))
+    except Exception as error:
+        end.send(f"wrong: internal error {error!r}"[:300])
+
+
+def judge_in_time(network: Network) -> str:
+    """As :func:`judge`, in a process of its own."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_send, args=(network, theirs))
+    process.start()
+    theirs.close()
+    try:
+        return str(ours.recv()) if ours.poll(_SECONDS) else f"wrong: not within {_SECONDS} seconds"
+    except EOFError:
+        return "wrong: a crash"
+    finally:
+        process.kill()
+        process.join()
+
+
+def page(results: dict[str, str], versions: dict[str, str]) -> str:
+    counts: dict[str, int] = {}
+    for result in results.values():
+        kind = result.partition(":")[0]
+        counts[kind] = counts.get(kind, 0) + 1
+    libraries = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "torch")
+    rows = [
+        f"| {network.case} | {' '.join(network.shapes)} | "
+        f"{' '.join(f'{key}={value}' for key, value in network.options.items())} | {results[network.case]} |"
+        for network in networks()
+        if network.case in results
+    ]
+    total = f"{len(results)} networks: {', '.join(f'{count} {kind}' for kind, count in sorted(counts.items()))}."
+    head = _HEAD.format(libraries=libraries, torch=versions["torch"])
+    return head + total + "\n\n| network | input | options | result |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def main(cache: str, word: str = "") -> None:
+    from importlib.metadata import version
+
+    # A forked process does not import them again.
+    import timm
+    import torch._dynamo
+    import torchvision
+
+    import utvm.compiler.host
+    import utvm.compiler.read.torch_rules  # noqa: F401
+
+    kept = Path(cache)
+    results = json.loads(kept.read_text()) if kept.exists() else {}
+    for network in networks():
+        if network.case not in results and word in network.case:
+            begin = time.time()
+            results[network.case] = " ".join(judge_in_time(network).split()).replace("|", "\\|")[:240]
+            print(network.case, results[network.case], f"{time.time() - begin:.0f} s", flush=True)
+            kept.write_text(json.dumps(results, indent=0))
+    names = ("torchvision", "timm", "torchaudio", "torch")
+    versions = {name: version(name).partition("+")[0] for name in names}
+    _PAGE.write_text(page(results, versions), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main(*sys.argv[1:])
