@@ -125,6 +125,19 @@ def _small(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=4)
 
 
+def test_a_bias_takes_what_rounding_the_weights_adds() -> None:
+    """Weights of 0.4 steps all become 0: the mean of the output would be off by a sixth."""
+    kernel = np.full((1, 64, 1, 1), 0.4 / 127, np.float32)
+    kernel[0, 0] = 1
+    constants = {"kernel": kernel, "shift": np.zeros(1, np.float32)}
+    node = helper.make_node("Conv", ["x", "kernel", "shift"], ["y"])
+    model = _small([node], constants, 17, [1, 64, 4, 4])
+    random = np.random.default_rng(0)
+    samples = [[random.uniform(9, 10, (1, 64, 4, 4)).astype(np.float32)] for _ in range(4)]
+    results = ReferenceEvaluator(quantize(model, samples)).run(None, {"x": samples[0][0]})
+    assert _signal(model_outputs(model, samples[:1]), [results]) > 35
+
+
 @pytest.mark.parametrize("opset", [7, 8, 9, 13, 14])
 def test_normalisation_of_every_set_of_operators(opset: int) -> None:
     """By the formula of the definition, which ONNX's own evaluator does not follow before set 14."""

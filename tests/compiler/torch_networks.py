@@ -49,6 +49,7 @@ class Network:
     shapes: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     runs: bool = False
+    refused: bool = False
 
     @property
     def case(self) -> str:
@@ -77,12 +78,12 @@ def networks() -> list[Network]:
     for library, lines in yaml.safe_load(_LIST.read_text(encoding="utf-8")).items():
         for line in lines:
             name, *words = line.split()
-            network = Network(library, name, runs="run" in words)
+            network = Network(library, name, runs="run" in words, refused="refused" in words)
             for word in words:
                 key, equal, value = word.partition("=")
                 if equal:
                     network.options[key] = yaml.safe_load(value)
-                elif word != "run":
+                elif word not in ("run", "refused"):
                     network.shapes.append(word)
             found.append(network)
     return found
@@ -174,6 +175,24 @@ def judge_in_time(network: Network) -> str:
         process.join()
 
 
+def _warm_up() -> None:
+    """Import and fill PyTorch's caches once, for all forked processes."""
+    import torch
+
+    from utvm.compiler import host  # noqa: F401
+    from utvm.compiler.read.torch_file import from_torch
+
+    torch.set_num_threads(1)
+    layers = (
+        torch.nn.Conv2d(3, 4, 3),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.ReLU(),
+        torch.nn.LayerNorm(8),
+        torch.nn.Linear(8, 4),
+    )
+    from_torch(torch.export.export(torch.nn.Sequential(*layers).eval(), (torch.randn(1, 3, 10, 10),)), "first")
+
+
 def page(results: dict[str, str], versions: dict[str, str]) -> str:
     counts: dict[str, int] = {}
     for result in results.values():
@@ -188,20 +207,15 @@ def page(results: dict[str, str], versions: dict[str, str]) -> str:
     ]
     total = f"{len(results)} networks: {', '.join(f'{count} {kind}' for kind, count in sorted(counts.items()))}."
     head = _HEAD.format(libraries=libraries, torch=versions["torch"])
-    return head + total + "\n\n| network | input | options | result |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    return (
+        head + total + "\n\n| network | input | options | result |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
 
 
 def main(cache: str, word: str = "") -> None:
     from importlib.metadata import version
 
-    # A forked process does not import them again.
-    import timm
-    import torch._dynamo
-    import torchvision
-
-    import utvm.compiler.host
-    import utvm.compiler.read.torch_rules  # noqa: F401
-
+    _warm_up()
     kept = Path(cache)
     results = json.loads(kept.read_text()) if kept.exists() else {}
     for network in networks():

@@ -136,7 +136,7 @@ def quantize(
     if not any(node.op_type in _LAYERS for node in prepared.graph.node):
         raise ConfigError(f"the model has no layer with weights: none of {', '.join(_LAYERS)}")
     operators = [*quantization.registry.QLinearOpsRegistry, *quantization.registry.QDQRegistry, *_MORE]
-    ranges, wide = _calibrate(prepared, samples, calibration, least_db)
+    ranges, means, wide = _calibrate(prepared, samples, calibration, least_db)
     types = {"int8": quantization.QuantType.QInt8, "int16": quantization.QuantType.QInt16}
     overrides: dict[str, list[dict[str, Any]]] = {}
     if activations == "int8":
@@ -159,7 +159,60 @@ def quantize(
     quantised.producer_name, quantised.producer_version = "utvm", ""
     # An invalid model is refused here, not by the reader of the file.
     onnx.checker.check_model(quantised)
-    return quantised
+    few = samples[:: -(-len(samples) // _FEW)]
+    real = model_outputs(prepared, few)
+    candidates = (quantised, _correct_biases(prepared, quantised, means))
+    return min(candidates, key=lambda candidate: _error(model_outputs(candidate, few), real))
+
+
+def _error(results: Sequence[Sample], real: Sequence[Sample]) -> float:
+    pairs = [pair for sample in zip(results, real, strict=True) for pair in zip(*sample, strict=True)]
+    return sum(float(np.sum((a.astype(np.float64) - b) ** 2)) for a, b in pairs if a.dtype.kind == "f")
+
+
+def _correct_biases(
+    model: onnx.ModelProto, quantised: onnx.ModelProto, means: Mapping[str, Array]
+) -> onnx.ModelProto:
+    """Subtract from biases what rounding the weights adds to the mean of a layer's output.
+
+    A layer is linear: the mean of its error is its output for the mean of its input and the error of its weights.
+    """
+    corrected, layers = onnx.ModelProto(), []
+    corrected.CopyFrom(quantised)
+    array = onnx.numpy_helper.to_array
+    real = {constant.name: constant for constant in model.graph.initializer}
+    stored = {constant.name: constant for constant in corrected.graph.initializer}
+    constants = {node.output[0]: node for node in quantised.graph.node if node.input and node.input[0] in stored}
+    given: dict[str, Array] = {}
+    for node in quantised.graph.node:
+        source, *rest = [name.removesuffix("_DequantizeLinear_Output") for name in node.input]
+        if (
+            node.op_type in _LAYERS
+            and len(rest) == 2
+            and source in means
+            and {*node.input[1:]} <= constants.keys()
+        ):
+            weights = constants[node.input[1]]
+            values, scales = (array(stored[name]) for name in weights.input[:2])
+            axis = next((item.i for item in weights.attribute if item.name == "axis"), 1)
+            exact = array(real[rest[0]])
+            shape = [-1 if place == axis % exact.ndim else 1 for place in range(exact.ndim)]
+            given |= {f"mean {source}": means[source], rest[0]: values * scales.reshape(shape) - exact}
+            layers.append((node, onnx.NodeProto()))
+            layers[-1][1].CopyFrom(node)
+            layers[-1][1].input[:] = [f"mean {source}", rest[0]]
+    if layers:
+        tensors = [onnx.numpy_helper.from_array(value, name) for name, value in given.items()]
+        outputs = [onnx.ValueInfoProto(name=node.output[0]) for node, _ in layers]
+        graph = onnx.helper.make_graph([layer for _, layer in layers], "errors", [], outputs, tensors)
+        copy = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+        errors = runtime(copy).run(None, {})
+        for (node, _), error in zip(layers, errors, strict=True):
+            bias, scale = (stored[name] for name in constants[node.input[2]].input[:2])
+            mean = error.mean(axis=(0, *range(2, error.ndim)))
+            steps = array(bias) - np.round(mean / array(scale)).astype(np.int32)
+            bias.CopyFrom(onnx.numpy_helper.from_array(steps, bias.name))
+    return corrected
 
 
 def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -195,11 +248,15 @@ def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 def _calibrate(
     model: onnx.ModelProto, samples: Sequence[Sample], method: str, least_db: float
-) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
-    """Return the range of each float tensor, and the tensors whose ratio in 8 bits is below ``least_db``."""
+) -> tuple[dict[str, tuple[Any, Any]], dict[str, Array], list[str]]:
+    """Return the range of each float tensor, means of layers' inputs, tensors below ``least_db`` in 8 bits."""
     names = [*input_names(model), *(name for node in model.graph.node for name in node.output if name)]
     ends: dict[str, tuple[float, float]] = {}
+    means: dict[str, Array] = {}
+    sources = {node.input[0] for node in model.graph.node if node.op_type in _LAYERS}
     for values in _values(model, names, samples):
+        for name in sources & values.keys():
+            means[name] = means.get(name, 0) + values[name] / np.float32(len(samples))
         for name, array in _finite(values).items():
             low, high = ends.get(name, (0.0, 0.0))
             ends[name] = min(low, float(array.min(initial=low))), max(high, float(array.max(initial=high)))
@@ -220,11 +277,14 @@ def _calibrate(
             noise = _noise(count, centres, *ends[name])
             if 10 * math.log10(max(float(count @ centres**2), 1e-30) / max(noise, 1e-30)) < least_db:
                 wide.append(name)
-    return {name: (np.float32(low), np.float32(high)) for name, (low, high) in ends.items()}, wide
+    return {name: (np.float32(low), np.float32(high)) for name, (low, high) in ends.items()}, means, wide
 
 
 def _finite(values: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: array[np.isfinite(array)] for name, array in values.items() if array.dtype.kind == "f"}
+    floats = {name: array for name, array in values.items() if array.dtype.kind == "f"}
+    return {
+        name: array if np.isfinite(array).all() else array[np.isfinite(array)] for name, array in floats.items()
+    }
 
 
 def _ranges_by_runtime(
@@ -260,4 +320,5 @@ def _least_square(count: Array, centres: Array, low: float, high: float) -> tupl
 _PARTS = np.linspace(1, 0.3, 36)
 _BINS = {"entropy": 128, "percentile": 2048}  # ONNX Runtime's own numbers
 _PERCENT = 99.999
+_FEW = 16  # Samples by which a correction is judged.
 CALIBRATIONS = ("minmax", *_BINS, "mse")
