@@ -29,13 +29,13 @@ _SECONDS = 900
 _EPSILON = 1e-3  # Of the largest magnitude: libraries sum in other orders, and these networks are deep.
 _HEAD = """# Networks of PyTorch's libraries
 
-Networks as {libraries} define them, with random weights, in evaluation mode: exported by
-`torch.export` (PyTorch {torch}) and imported; the small ones also run in utvm's float library on this computer beside PyTorch.
-*right*: the outputs agree to 1/1000 of the largest. *imported*: every operator and argument is known, and each result has the
-shape and type that PyTorch states; not run. `tests/compiler/torch_networks.py` writes this page.
-Small pictures and, where the definition allows it, few layers save time; options are listed. Detection networks
-(`fasterrcnn`, `ssd`, `retinanet`) are not in the list: `torch.export` does not export them, as the number of their boxes
-depends on values.
+Networks as {libraries} define them, with random weights, in evaluation mode:
+exported by `torch.export` (PyTorch {torch}) and imported; the small ones also run in utvm's float library on this
+computer beside PyTorch. *right*: the outputs agree to 1/1000 of the largest. *imported*: every operator and
+argument is known, and each result has the shape and type that PyTorch states; not run.
+`tests/compiler/torch_networks.py` writes this page. Small pictures and, where the definition allows it, few layers
+save time; options are listed. Detection networks (`fasterrcnn`, `ssd`, `retinanet`) are not in the list:
+`torch.export` does not export them, as the number of their boxes depends on values.
 
 """
 
@@ -100,9 +100,9 @@ def _weighted(network: Network) -> Any:
             if not tensor.is_floating_point() or tensor.numel() < 2 or tensor.min() != tensor.max():
                 continue
             if isinstance(tensor, torch.nn.Parameter) or name.endswith("running_mean"):
-                tensor += 0.1 * torch.randn_like(tensor)
+                tensor.add_(torch.randn_like(tensor), alpha=0.1)
             elif name.endswith("running_var"):
-                tensor *= 0.75 + 0.5 * torch.rand_like(tensor)
+                tensor.mul_(0.75 + 0.5 * torch.rand_like(tensor))
     return module
 
 

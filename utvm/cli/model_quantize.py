@@ -23,6 +23,7 @@ from utvm.session.evaluation import as_samples, confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
 _SAME_DB = 40.0  # Least signal-to-noise ratio between two correct evaluators of float32.
+_SOME = 32  # First samples, by which layers are compared.
 
 
 class _CountedSamples(list[Sample]):
@@ -61,7 +62,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
             *(request.calibration, request.least_snr),
         )
         after = model_outputs(quantised, _CountedSamples(samples, step, "outputs after"))
-        layers = costs(float_model, quantised, _CountedSamples(samples, step, "errors of layers"))
+        layers = costs(float_model, quantised, _CountedSamples(samples[:_SOME], step, "errors of layers"))
     content = quantised.SerializeToString(deterministic=True)
     write_whole(path, content)
     error = distance(after, before)

@@ -320,5 +320,5 @@ def _least_square(count: Array, centres: Array, low: float, high: float) -> tupl
 _PARTS = np.linspace(1, 0.3, 36)
 _BINS = {"entropy": 128, "percentile": 2048}  # ONNX Runtime's own numbers
 _PERCENT = 99.999
-_FEW = 16  # Samples by which a correction is judged.
+_FEW = 4  # Samples by which a correction is judged.
 CALIBRATIONS = ("minmax", *_BINS, "mse")

@@ -244,7 +244,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         return convert_node
 
     def _fold(self, node: Any) -> Any:
-        """Compute by PyTorch what depends on no input: constants of it are what depends on no weight, or is refused."""
+        """Compute by PyTorch what depends on no input. Of weights, only what would be refused is a constant."""
         stated, target = node.meta.get("val"), node.target
         drawn = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
         if getattr(target, "namespace", "") != "aten" or drawn or "empty" in str(target):
