@@ -177,41 +177,31 @@ def _correct_biases(
 
     A layer is linear: the mean of its error is its output for the mean of its input and the error of its weights.
     """
-    corrected, layers = onnx.ModelProto(), []
+    corrected = onnx.ModelProto()
     corrected.CopyFrom(quantised)
-    array = onnx.numpy_helper.to_array
-    real = {constant.name: constant for constant in model.graph.initializer}
-    stored = {constant.name: constant for constant in corrected.graph.initializer}
+    graph, biases, sources = onnx.GraphProto(name="errors"), [], set()
+    real, stored = ({item.name: item for item in owner.graph.initializer} for owner in (model, corrected))
     constants = {node.output[0]: node for node in quantised.graph.node if node.input and node.input[0] in stored}
-    given: dict[str, Array] = {}
     for node in quantised.graph.node:
         source, *rest = [name.removesuffix("_DequantizeLinear_Output") for name in node.input]
-        if (
-            node.op_type in _LAYERS
-            and len(rest) == 2
-            and source in means
-            and {*node.input[1:]} <= constants.keys()
-        ):
-            weights = constants[node.input[1]]
-            values, scales = (array(stored[name]) for name in weights.input[:2])
-            axis = next((item.i for item in weights.attribute if item.name == "axis"), 1)
-            exact = array(real[rest[0]])
-            shape = [-1 if place == axis % exact.ndim else 1 for place in range(exact.ndim)]
-            given |= {f"mean {source}": means[source], rest[0]: values * scales.reshape(shape) - exact}
-            layers.append((node, onnx.NodeProto()))
-            layers[-1][1].CopyFrom(node)
-            layers[-1][1].input[:] = [f"mean {source}", rest[0]]
-    if layers:
-        tensors = [onnx.numpy_helper.from_array(value, name) for name, value in given.items()]
-        outputs = [onnx.ValueInfoProto(name=node.output[0]) for node, _ in layers]
-        graph = onnx.helper.make_graph([layer for _, layer in layers], "errors", [], outputs, tensors)
-        copy = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-        errors = runtime(copy).run(None, {})
-        for (node, _), error in zip(layers, errors, strict=True):
-            bias, scale = (stored[name] for name in constants[node.input[2]].input[:2])
-            mean = error.mean(axis=(0, *range(2, error.ndim)))
-            steps = array(bias) - np.round(mean / array(scale)).astype(np.int32)
-            bias.CopyFrom(onnx.numpy_helper.from_array(steps, bias.name))
+        known = len(rest) == 2 and source in means and {*node.input[1:]} <= constants.keys()
+        if known and node.op_type in _LAYERS:
+            weights, error = constants.pop(node.input[1]), f"error of {rest[0]}"
+            graph.initializer.extend([*(stored[name] for name in weights.input), real[rest[0]]])
+            graph.node.extend([weights, onnx.helper.make_node("Sub", [node.input[1], rest[0]], [error]), node])
+            graph.node[-1].input[:] = [f"mean of {source}", error]
+            graph.output.add(name=node.output[0])
+            sources.add(source)
+            biases.append(constants[node.input[2]].input[:2])
+    if not biases:
+        return corrected
+    graph.initializer.extend(onnx.numpy_helper.from_array(means[name], f"mean of {name}") for name in sources)
+    copy = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    for names, error in zip(biases, runtime(copy).run(None, {}), strict=True):
+        bias, scale = (stored[name] for name in names)
+        steps = np.round(error.mean(axis=(0, *range(2, error.ndim))) / onnx.numpy_helper.to_array(scale))
+        values = onnx.numpy_helper.to_array(bias) - steps.astype(np.int32)
+        bias.CopyFrom(onnx.numpy_helper.from_array(values, bias.name))
     return corrected
 
 
@@ -281,10 +271,7 @@ def _calibrate(
 
 
 def _finite(values: Mapping[str, Array]) -> dict[str, Array]:
-    floats = {name: array for name, array in values.items() if array.dtype.kind == "f"}
-    return {
-        name: array if np.isfinite(array).all() else array[np.isfinite(array)] for name, array in floats.items()
-    }
+    return {name: array[np.isfinite(array)] for name, array in values.items() if array.dtype.kind == "f"}
 
 
 def _ranges_by_runtime(
