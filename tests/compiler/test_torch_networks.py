@@ -15,6 +15,11 @@ def _has(*names: str) -> bool:
     return all(importlib.util.find_spec(name.partition(".")[0]) is not None for name in names)
 
 
+@pytest.fixture(scope="session")
+def warm() -> None:
+    torch_networks.warm_up()
+
+
 def test_a_hundred_networks_are_listed_once() -> None:
     cases = [network.case for network in torch_networks.networks()]
     assert len(cases) == len(set(cases)) >= 100
@@ -22,9 +27,12 @@ def test_a_hundred_networks_are_listed_once() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("network", torch_networks.networks(), ids=lambda network: network.case)
-def test_a_network_is_right_or_refused_as_listed(network: torch_networks.Network) -> None:
-    if not _has("torch", network.library):
+def test_a_network_is_right_or_refused_as_listed(
+    network: torch_networks.Network, request: pytest.FixtureRequest
+) -> None:
+    if not _has("torch", "torchvision", network.library):
         pytest.skip(f"{network.library} is not installed")
+    request.getfixturevalue("warm")
     expected = "refused" if network.refused else "right" if network.runs else "imported"
     assert torch_networks.judge_in_time(network).partition(":")[0] == expected
 

@@ -12,10 +12,12 @@ import json
 import logging
 import multiprocessing
 import os
+import platform
 import sys
 import time
 import warnings
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ import yaml
 _LIST = Path(__file__).with_suffix(".yaml")
 _PAGE = Path(__file__).parents[2] / "docs" / "torch-networks.md"
 _SECONDS = 900
+_LIBRARIES: list[Any] = []
 _EPSILON = 1e-3  # Of the largest magnitude: libraries sum in other orders, and these networks are deep.
 _HEAD = """# Networks of PyTorch's libraries
 
@@ -175,9 +178,14 @@ def judge_in_time(network: Network) -> str:
         process.join()
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Import and fill PyTorch's caches once, for all forked processes."""
     import torch
+
+    if platform.machine() == "x86_64" and "+cpu" in torch.__version__ and "+cpu" not in version("torchvision"):
+        # Beside PyTorch's CPU build, PyPI's torchvision lacks its operators; it names one when it is imported.
+        _LIBRARIES.append(torch.library.Library("torchvision", "DEF"))
+        _LIBRARIES[0].define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
     from utvm.compiler import host  # noqa: F401
     from utvm.compiler.read.torch_file import from_torch
@@ -205,7 +213,8 @@ def page(results: dict[str, str], versions: dict[str, str]) -> str:
         for network in networks()
         if network.case in results
     ]
-    total = f"{len(results)} networks: {', '.join(f'{count} {kind}' for kind, count in sorted(counts.items()))}."
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    total = f"{len(results)} of {len(networks())} networks in the list were tried: {kinds}."
     head = _HEAD.format(libraries=libraries, torch=versions["torch"])
     return (
         head + total + "\n\n| network | input | options | result |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
@@ -213,9 +222,7 @@ def page(results: dict[str, str], versions: dict[str, str]) -> str:
 
 
 def main(cache: str, word: str = "") -> None:
-    from importlib.metadata import version
-
-    _warm_up()
+    warm_up()
     kept = Path(cache)
     results = json.loads(kept.read_text()) if kept.exists() else {}
     for network in networks():
@@ -224,7 +231,7 @@ def main(cache: str, word: str = "") -> None:
             results[network.case] = " ".join(judge_in_time(network).split()).replace("|", "\\|")[:240]
             print(network.case, results[network.case], f"{time.time() - begin:.0f} s", flush=True)
             kept.write_text(json.dumps(results, indent=0))
-    names = ("torchvision", "timm", "torchaudio", "torch")
+    names = "torchvision", "timm", "torchaudio", "torch"
     versions = {name: version(name).partition("+")[0] for name in names}
     _PAGE.write_text(page(results, versions), encoding="utf-8")
 
