@@ -38,7 +38,8 @@ computer beside PyTorch. *right*: the outputs agree to 1/1000 of the largest. *i
 argument is known, and each result has the shape and type that PyTorch states; not run.
 `tests/compiler/torch_networks.py` writes this page. Small pictures and, where the definition allows it, few layers
 save time; options are listed. Detection networks (`fasterrcnn`, `ssd`, `retinanet`) are not in the list:
-`torch.export` does not export them, as the number of their boxes depends on values.
+`torch.export` does not export them, as the number of their boxes depends on values, nor
+torchaudio's Conformer, which makes a shape of a length that is an input.
 
 """
 
