@@ -23,7 +23,7 @@ from utvm.session.evaluation import as_samples, confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
 _SAME_DB = 40.0  # Least signal-to-noise ratio between two correct evaluators of float32.
-        layers = costs(float_model, quantised, _CountedSamples(samples[:_SOME], step, "errors of layers"))
+_SOME = 32  # First samples, by which layers are compared.
 
 
 class _CountedSamples(list[Sample]):
