@@ -184,9 +184,10 @@ def warm_up() -> None:
     import torch
 
     if platform.machine() == "x86_64" and "+cpu" in torch.__version__ and "+cpu" not in version("torchvision"):
-        # Beside PyTorch's CPU build, PyPI's torchvision lacks its operators; it names one when it is imported.
+        # Beside PyTorch's CPU build, PyPI's torchvision lacks its operators; it names two when it is imported.
         _LIBRARIES.append(torch.library.Library("torchvision", "DEF"))
-        _LIBRARIES[0].define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        for name in ("nms", "qnms"):
+            _LIBRARIES[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
     from utvm.compiler import host  # noqa: F401
     from utvm.compiler.read.torch_file import from_torch
