@@ -5,7 +5,9 @@ A row of ``images.txt`` is a board, a file, and steps separated by ``|``: text t
 
     @toggles PIN          two edges of a pin or a timer's channel
     @high PIN             a rising edge, and the level stays
-    @press PIN, @square PIN    one press of a button; four periods of a signal
+    @press PIN, @hold PIN, @square PIN    one press of a button, or without an end; four periods of a signal
+    @reply MASTER SYMBOL  the device behind a master sends what a variable holds
+    @changes ADDRESS      a register has several values
     @type TEXT            on the console
     @value SYMBOL [NUMBER]     a variable is not zero, or has a value
     @excluded WHY         nobody is there whom it waits for
@@ -57,7 +59,15 @@ def _do(board: Connection, symbols: dict[str, int], step: str, heard: bytearray)
         value = int.from_bytes(board.read_memory(symbols[name] & ~3, 4), "little") >> 8 * (symbols[name] & 3)
         return value & 0xFFFF == int(number, 0) if number else value != 0
 
-    if action == "@type":
+    if action == "@reply":
+        address = symbols[number]
+        board.pin(name).reply(board.read_memory(address & ~3, 128)[address & 3 :])
+    elif action == "@changes":
+        values: set[bytes] = set()
+        _wait(lambda: values.add(board.read_memory(int(name, 0), 4)) or len(values) > 2)
+    elif action == "@hold":
+        board.pin(name).drive(True)
+    elif action == "@type":
         assert board.console
         time.sleep(1)
         board.console.write(rest.encode().decode("unicode_escape").encode())

@@ -13,13 +13,13 @@ from utvm.virtual import blocks
 from utvm.virtual.bus import BusError
 from utvm.virtual.machine import BoardModel
 
-TIM3, TIM1, RNG, CRC, ADC1, SPI2, GPIOD = (
+TIM3, TIM1, RNG, CRC, ADC1, LTDC, GPIOD = (
     0x40000400,
     0x40010000,
     0x50060800,
     0x40023000,
     0x40012000,
-    0x40003800,
+    0x40016800,
     0x40020C00,
 )
 MODELLED = [name for name in boards.names() if boards.load(name).virtual.model]
@@ -29,23 +29,23 @@ def test_a_peripheral_without_a_model_stores_values_and_is_named_once(target: Ta
     target.run(
         f"""
         handler reset
-        ldr r0, ={SPI2:#x}
-        ldr r1, [r0, #0x10]     @ CRCPR: 7 after a reset (RM0385, 32.9.5)
+        ldr r0, ={LTDC:#x}
+        ldr r1, [r0, #0x18]     @ GCR: 0x2220 after a reset (RM0385, 18.7.5)
         movs r2, #0x2C
-        str r2, [r0]
-        ldr r3, [r0]
-        str r2, [r0, #0x14]     @ RXCRCR is read-only
-        ldr r4, [r0, #0x14]
+        str r2, [r0, #8]
+        ldr r3, [r0, #8]
+        str r2, [r0, #0x44]     @ CPSR is read-only
+        ldr r4, [r0, #0x44]
         done
         """
     )
-    assert [target.register(number) for number in (1, 3, 4)] == [7, 0x2C, 0]
+    assert [target.register(number) for number in (1, 3, 4)] == [0x2220, 0x2C, 0]
     (touched,) = target.machine.touched
-    assert touched.startswith(f"touched SPI2 at {SPI2 + 0x10:#010x} from PC 0x0800020")
+    assert touched.startswith(f"touched LTDC at {LTDC + 0x18:#010x} from PC 0x0800020")
 
 
 def test_a_debugger_touches_nothing(target: Target) -> None:
-    assert target.peek(SPI2 + 0x10) == 7
+    assert target.peek(LTDC + 0x18) == 0x2220
     assert target.machine.touched == []
 
 

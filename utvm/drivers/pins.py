@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pins of a virtual board for suites: read levels, drive inputs, record edges."""
+"""Pins of a virtual board for suites, and scripted devices behind its serial masters."""
 
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ class Edge(NamedTuple):
 
 class Pin:
     """A pin (``PD12``, ``P0.13``) or a timer's channel (``TIM3_CH1``); its edges are recorded from then on.
+
+    Also the device behind an SPI master (``SPI1``), or at an address of an I2C bus (``I2C1.50``).
 
     Raises BoardError if the board has no such signal.
     """
@@ -53,3 +55,15 @@ class Pin:
     def clear(self) -> None:
         """Discard the recorded edges."""
         self._write(signals.COUNT, 0)
+
+    def reply(self, data: bytes) -> None:
+        """Add bytes that the device behind a master will send; without any, it sends ones."""
+        for byte in data:
+            self._write(signals.REPLY, byte)
+
+    def sent(self) -> bytes:
+        """The bytes that the device has got since the last call, the first of which makes it present."""
+        size = self._read(signals.SENT)
+        data = self._read(signals.WIRE, size + 3 & ~3).to_bytes(size + 3, "little")[:size] if size else b""
+        self._write(signals.SENT, 0)
+        return data

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from utvm.errors import ConfigError
-from utvm.virtual import blocks, nordic, stm32
+from utvm.virtual import blocks, nordic, rules, stm32
 from utvm.virtual.bus import PAGE, BitBand, Bus, BusError, Device, ResetCause
 from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.cortex_m.cpu import CortexM
@@ -28,7 +28,7 @@ __all__ = ["BoardModel", "BusError"]
 _ERASED = 0xFF
 _LOWEST_SUPPLY = 1.7  # volts; VDD in the general operating conditions of ST's data sheet, STM32F746xx
 CONSTANTS = "constants"
-MODELS = {**stm32.MODELS, **nordic.MODELS}
+MODELS = {**rules.FACTORIES, **stm32.MODELS, **nordic.MODELS}
 _INSTANCES = [row.split(" ", 1) for row in Path(__file__).with_name("instances.txt").read_text().splitlines()[1:]]
 _BIT_BANDED = ("cortex-m4",)
 

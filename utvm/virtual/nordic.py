@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from utvm.virtual import nordic_events
+from utvm.virtual import nordic_events, rules
 from utvm.virtual.bus import BusError, Device, MemoryBank, PlainRegisters
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.wiring import DeviceFactory, SerialDevice, Wiring
@@ -127,10 +127,11 @@ _START_RX, _STOP_RX, _START_TX, _STOP_TX = range(0x000, 0x010, 4)
 _RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR = 0x108, 0x110, 0x11C, 0x120, 0x124
 _RX_TIMEOUT, _RX_STARTED, _TX_STARTED, _TX_STOPPED = 0x144, 0x14C, 0x150, 0x158
 _SHORTS, _INTERRUPTS, _SET = 0x200, 0x300, 0x304
-_ERROR_SOURCE, _ENABLE, _BAUD_RATE = 0x480, 0x500, 0x524
+_ERROR_SOURCE, _BAUD_RATE = 0x480, 0x524
 _RX_BUFFER, _TX_BUFFER = 0x534, 0x544  # PTR; MAXCNT and AMOUNT follow
 _ENDRX_STARTRX, _ENDRX_STOPRX = 1 << 5, 1 << 6  # of SHORTS
-_ENABLED = 8
+_ENABLED, _ENABLED_UART = 8, 4
+_RXD, _TXD = 0x518, 0x51C
 _OVERRUN = 1
 _FIFO_BYTES = 5
 _BITS_PER_CHARACTER = 10
@@ -148,37 +149,43 @@ class _Transfer:
     done: int = 0
 
 
-class Uarte(SerialDevice, nordic_events.Events):
-    """A UARTE (6.34): a UART with DMA from and to RAM.
+class Uarte(SerialDevice, rules.RuledEvents):
+    """A UARTE (6.34): a UART with DMA from and to RAM; by ENABLE also one without (6.33), or another master.
 
     A character takes ten bit times of BAUDRATE, in ticks of the core's 64 MHz. Five bytes wait for a buffer, as in
     Nordic's driver (UARTE_HW_RX_FIFO_SIZE); a sixth is lost and sets OVERRUN. A buffer outside RAM is a bus fault
-    at the store that starts it. FLUSHRX, flow control, parity and the nRF52's UART without DMA are not modelled.
+    at the store that starts it. FLUSHRX, flow control and parity are not modelled.
     """
 
     size = _REGISTER_BYTES
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Wiring, address: int) -> None:
         self._bus, self._send, self._incoming = wiring.bus, wiring.send, deque()
-        nordic_events.Events.__init__(self, wiring.clock, wiring.set_line)
+        rules.RuledEvents.__init__(self, "nrf-serial", wiring, wiring, address)
 
     def reset(self) -> None:
         SerialDevice.reset(self)
-        self.values = {_BAUD_RATE: _BAUD_RATE_AT_RESET}
         self._rx_started = False
         self._rx_transfer: _Transfer | None = None
         self._tx_transfer: _Transfer | None = None
-        self._fifo: deque[int] = deque()
-        self._drive_line()
+        self._buffer: deque[int] = deque()
+        rules.RuledEvents.reset(self)
 
     def load(self, offset: int) -> int:
-        return super().load(_SET if offset == _INTERRUPTS else offset)
+        value = super().load(_SET if offset == _INTERRUPTS else offset)
+        if offset == _RXD and self._get("KIND") == _ENABLED_UART:
+            value = self._buffer.popleft() if self._buffer else value
+            if self._buffer:
+                self.raise_event(_RX_READY)
+        return value
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         if offset == _INTERRUPTS:
             self.values[_SET] = 0
         elif offset == _ERROR_SOURCE:
             value = self.values.get(offset, 0) & ~value
+        elif offset == _TXD and self._get("KIND") == _ENABLED_UART:
+            self._send_byte(bytes([value & 0xFF]), self._clock.now())
         super().store(_SET if offset == _INTERRUPTS else offset, value, lanes)
 
     def expire(self) -> None:
@@ -186,16 +193,19 @@ class Uarte(SerialDevice, nordic_events.Events):
         self._drive_line()
 
     def start_task(self, task: int) -> None:
-        if self.values.get(_ENABLE, 0) & 0xF != _ENABLED:
-            return
-        if task == _START_TX:
+        if self._get("KIND") == _ENABLED_UART:
+            self._rx_started = task == _START_RX or (self._rx_started and task != _STOP_RX)
+            self._await_byte(self._clock.now())
+        elif self._get("KIND") != _ENABLED:
+            super().start_task(task)
+        elif task == _START_TX:
             self._tx_transfer = self._transfer(_TX_BUFFER)
-            self.values[_TX_STARTED] = 1
+            self.raise_event(_TX_STARTED)
             if self._sent_at is None:
                 self._transmit(self._clock.now())
         elif task == _STOP_TX:
             self._tx_transfer = None
-            self.values[_TX_STOPPED] = 1
+            self.raise_event(_TX_STOPPED)
         elif task == _START_RX:
             self._start_receiving()
             self._drain_fifo()
@@ -217,7 +227,7 @@ class Uarte(SerialDevice, nordic_events.Events):
         return self._rx_started
 
     def _finish_sending(self, now: int) -> None:
-        self.values[_TX_READY] = 1
+        self.raise_event(_TX_READY)
         self._transmit(now)
 
     def _transmit(self, start: int) -> None:
@@ -227,37 +237,39 @@ class Uarte(SerialDevice, nordic_events.Events):
         if transfer.done == transfer.size:
             self._tx_transfer = None
             self.values[_TX_BUFFER + 8] = transfer.done
-            self.values[_END_TX] = 1
+            self.raise_event(_END_TX)
             return
         self._send_byte(self._bus.read(transfer.address + transfer.done, 1), start)
         transfer.done += 1
 
     def _handle_byte(self, byte: int, now: int) -> None:
-        if len(self._fifo) < _FIFO_BYTES:
-            self._fifo.append(byte)
+        if len(self._buffer) < _FIFO_BYTES:
+            self._buffer.append(byte)
             self._drain_fifo()
+            if self._get("KIND") == _ENABLED_UART:
+                self.raise_event(_RX_READY)
         else:
             self.values[_ERROR_SOURCE] = self.values.get(_ERROR_SOURCE, 0) | _OVERRUN
-            self.values[_ERROR] = 1
+            self.raise_event(_ERROR)
 
     def _start_receiving(self) -> None:
         self._rx_transfer = self._transfer(_RX_BUFFER)
         self._rx_started = True
-        self.values[_RX_STARTED] = 1
+        self.raise_event(_RX_STARTED)
 
     def _stop_receiving(self) -> None:
         if self._rx_transfer:
             self._end_receiving(self._rx_transfer)
         self._rx_started = False
         self._arrives_at = None
-        self.values[_RX_TIMEOUT] = 1
+        self.raise_event(_RX_TIMEOUT)
 
     def _drain_fifo(self) -> None:
-        while self._fifo and self._rx_transfer:
+        while self._buffer and self._rx_transfer:
             transfer = self._rx_transfer
-            self._bus.write(transfer.address + transfer.done, bytes([self._fifo.popleft()]))
+            self._bus.write(transfer.address + transfer.done, bytes([self._buffer.popleft()]))
             transfer.done += 1
-            self.values[_RX_READY] = 1
+            self.raise_event(_RX_READY)
             if transfer.done == transfer.size:
                 self._end_receiving(transfer)
                 if self.values.get(_SHORTS, 0) & _ENDRX_STARTRX:
@@ -268,7 +280,7 @@ class Uarte(SerialDevice, nordic_events.Events):
     def _end_receiving(self, transfer: _Transfer) -> None:
         self._rx_transfer = None
         self.values[_RX_BUFFER + 8] = transfer.done
-        self.values[_END_RX] = 1
+        self.raise_event(_END_RX)
 
 
 def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
@@ -283,12 +295,10 @@ def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
 
 MODELS: Mapping[str, DeviceFactory] = {
     "nrf-nvmc": _nvmc,
-    "nrf-uarte": lambda peripheral, wiring: Uarte(wiring),
-    "nrf-clock": lambda peripheral, wiring: nordic_events.Clocks(wiring.clock, wiring.set_line),
-    "nrf-timer": lambda peripheral, wiring: nordic_events.TimerCounter(wiring.clock, wiring.set_line),
-    "nrf-rtc": lambda peripheral, wiring: nordic_events.RealTimeCounter(wiring.clock, wiring.set_line),
-    "nrf-rng": lambda peripheral, wiring: nordic_events.Noise(wiring.clock, wiring.set_line),
-    "nrf-temp": lambda peripheral, wiring: nordic_events.Thermometer(wiring.clock, wiring.set_line),
+    "nrf-uarte": lambda p, wiring: Uarte(wiring, p.address),
+    "nrf-timer": lambda p, wiring: nordic_events.TimerCounter(wiring, p.address),
+    "nrf-rtc": lambda p, wiring: nordic_events.RealTimeCounter(wiring, p.address),
+    "nrf-gpiote": lambda p, wiring: nordic_events.PinEvents(wiring, p.address),
     "nrf-pins": lambda peripheral, wiring: nordic_events.Pins(peripheral.settings.values(), wiring.signals),
     "nrf-registers": lambda peripheral, wiring: PlainRegisters(size=_REGISTER_BYTES),
 }

@@ -1,34 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peripherals of Nordic's nRF52 and nRF53 with tasks and events: TIMER, RTC, RNG, TEMP, CLOCK, and the pins.
+"""Peripherals of Nordic's nRF52 and nRF53 with tasks and events: TIMER, RTC, PPI, GPIOTE, and the pins.
 
-Sections are those of the nRF52840 Product Specification 1.7. PPI and the shortcuts between peripherals have no
-effect.
+Sections are those of the nRF52840 Product Specification 1.7. An event takes no time to reach a task: by PPI (the
+nRF52), or by PUBLISH and SUBSCRIBE (the nRF53, nRF5340 Product Specification 1.3, DPPI).
 """
 
 import functools
-import random
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from utvm.virtual.bus import PlainRegisters
 from utvm.virtual.signals import Signals
-from utvm.virtual.wiring import Clock
+from utvm.virtual.wiring import Wiring
 
 _FIRST_EVENT = 0x100
+EVENTS = range(_FIRST_EVENT, 0x180, 4)
+_PLUG = 0x80  # from a task to its SUBSCRIBE, and from an event to its PUBLISH
+_ENABLED = 1 << 31  # of these
 _SHORTS, _SET, _CLEAR, _ROUTE_SET, _ROUTE_CLEAR = 0x200, 0x304, 0x308, 0x344, 0x348
 _COMPARE_EVENTS, _COMPARES = 0x140, 0x540
 _CORE_HZ = 64_000_000
-
-
-# Event, status register and its value, by a task of CLOCK.
-_STARTS = {0x000: (0x100, 0x40C, 0x10001), 0x008: (0x104, 0x418, 0x10000), 0x010: (0x10C, 0, 0)}
+_ACTIONS = "LOW", "TOGGLE", "HIGH"
 
 
 class Events(PlainRegisters):
     """A peripheral with tasks below 0x100 and events above (6.1.6). The bit of an event is its index."""
 
-    def __init__(self, clock: Clock, set_line: Callable[[bool], None]) -> None:
-        self._clock = clock
-        self._set_line = set_line
+    def __init__(self, wiring: Wiring, address: int) -> None:
+        self._clock, self._set_line = wiring.clock, wiring.set_line
+        self._signals, self._address, self._subscribed = wiring.signals, address, set[tuple[int, int]]()
         super().__init__(size=0x1000)
 
     def start_task(self, offset: int) -> None:
@@ -39,6 +38,19 @@ class Events(PlainRegisters):
 
     def raise_event(self, offset: int) -> None:
         self.values[offset] = 1
+        self._signals.set(f"@{self._address + offset:x}", None)
+        if (plug := self.values.get(offset + _PLUG, 0)) & _ENABLED:
+            self._signals.set(f"DPPI{plug & 0xFF}", None)
+        self._drive_line()
+
+    def _is_heard(self, offset: int) -> bool:
+        """True if an event starts a task."""
+        plug = self.values.get(offset + _PLUG, 0)
+        return bool(plug & _ENABLED) or f"@{self._address + offset:x}" in self._signals.listeners
+
+    def _take(self, offset: int, plug: int, level: bool | None) -> None:
+        if self.values.get(offset) == plug:
+            Events.store(self, offset - _PLUG, 1, 1)
 
     def load(self, offset: int) -> int:
         self.expire()
@@ -50,8 +62,11 @@ class Events(PlainRegisters):
             self.values[offset] = self.values.get(offset, 0) | value
         elif offset in (_CLEAR, _ROUTE_CLEAR):
             self.values[offset - 4] = self.values.get(offset - 4, 0) & ~value
-        elif offset >= _FIRST_EVENT:
+        elif offset >= _PLUG:
             super().store(offset, value, lanes)
+            if offset < _FIRST_EVENT and value & _ENABLED and (offset, value) not in self._subscribed:
+                self._subscribed.add((offset, value))
+                self._signals.listen(f"TASK{value & 0xFF}", functools.partial(self._take, offset, value))
         elif value & 1:
             self.start_task(offset)
         self._drive_line()
@@ -121,12 +136,15 @@ class Counter(Events):
                 self._match(channel)
         if now // span > seen // span:
             self.raise_event(0x104)
-        self._drive_line()
 
     def _goals(self, now: int) -> list[int]:
         """Steps of the next events that interrupt."""
         enabled, span = self.values.get(_SET, 0), self._span()
-        channels = (channel for channel in range(self.channels) if enabled >> 16 + channel & 1)
+        channels = (
+            channel
+            for channel in range(self.channels)
+            if enabled >> 16 + channel & 1 or self._is_heard(_COMPARE_EVENTS + 4 * channel)
+        )
         values = (self._compare(channel) for channel in channels)
         return [value + ((now - value) // span + 1) * span for value in values]
 
@@ -214,49 +232,37 @@ class RealTimeCounter(Counter):
         return super()._goals(now) + ticks + overflow
 
 
-class Noise(Events):
-    """RNG (6.19): a value is ready as soon as it is on. Seeded: every run has the same values."""
+class PinEvents(Events):
+    """GPIOTE (6.10): pins as events and tasks, and PORT, an event of a pin that has the level of its SENSE."""
 
-    def reset(self) -> None:
-        super().reset()
-        self._noise = random.Random(0)
-        self._on = False
+    _CONFIG, _PORT = 0x510, 0x17C
 
-    def start_task(self, offset: int) -> None:
-        self._on = offset == 0x000
-        if self._on:
-            self.raise_event(0x100)
+    def __init__(self, wiring: Wiring, address: int) -> None:
+        super().__init__(wiring, address)
+        for name in (f"P{pin // 32}.{pin % 32}" for pin in range(48)):
+            wiring.signals.listen(name, functools.partial(self._take_edge, name))
+        wiring.signals.listen("P_SENSE", lambda level: self.raise_event(self._PORT))
 
-    def load(self, offset: int) -> int:
-        if offset == 0x508:
-            return self._noise.getrandbits(8)
-        return 1 if offset == 0x100 and self._on else super().load(offset)
+    def _channels(self, mode: int) -> list[tuple[int, int, str]]:
+        """Offset, configuration and pin of the channels with a mode: 1 is an event, 3 a task."""
+        words = ((4 * number, self.values.get(self._CONFIG + 4 * number, 0)) for number in range(8))
+        return [(at, word, f"P{word >> 13 & 1}.{word >> 8 & 31}") for at, word in words if word & 3 == mode]
 
+    def _take_edge(self, name: str, level: bool | None) -> None:
+        for at, config, pin in self._channels(1):
+            if pin == name and config >> 16 & (1 if level else 2):
+                self.raise_event(_FIRST_EVENT + at)
 
-class Thermometer(Events):
-    """TEMP (6.29): 25 degrees, or what a debugger wrote to the register, in quarters."""
-
-    def start_task(self, offset: int) -> None:
-        if offset == 0x000:
-            self.raise_event(0x100)
-
-    def load(self, offset: int) -> int:
-        return self.values.get(offset, 100) if offset == 0x508 else super().load(offset)
-
-
-class Clocks(Events):
-    """CLOCK (5.4): both clocks start at once; an instruction stays one tick."""
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        super().store(offset, value, lanes)
+        for pin in (pin for at, _, pin in self._channels(3) if offset == self._CONFIG + at):
+            self._signals.set(f"{pin}_{_ACTIONS[-(value >> 20 & 1)]}", None)
 
     def start_task(self, offset: int) -> None:
-        event, status, value = _STARTS.get(offset, (0, 0, 0))
-        if event:
-            self.raise_event(event)
-        if status:
-            source = self.values.get(0x518, 0) & 3 if offset == 0x008 else 0
-            self.values[status] = value | source
-            self.values[status - 4] = 1  # xRUN
-        elif offset in (0x004, 0x00C):
-            self.values[0x40C if offset == 0x004 else 0x418] = 0
+        for at, config, pin in self._channels(3):  # OUT by polarity, SET, CLR
+            action = {at: _ACTIONS[(config >> 16) % 4 - 2], at + 0x30: "HIGH", at + 0x60: "LOW"}.get(offset)
+            if action and (offset != at or config >> 16 & 3):
+                self._signals.set(f"{pin}_{action}", None)
 
 
 class Pins(PlainRegisters):
@@ -274,6 +280,10 @@ class Pins(PlainRegisters):
         self._signals = signals
         for port, name in self._ports.items():
             signals.ports[name] = functools.partial(self._inputs, port), functools.partial(self._drive, port)
+            for pin in range(32):
+                for action in _ACTIONS:
+                    take = functools.partial(self._take_over, port, 1 << pin, action)
+                    signals.listen(f"{name}{pin}_{action}", take)
         cells = (port + self._CONFIGURATIONS + 4 * pin for port in ports for pin in range(32))
         super().__init__(dict.fromkeys(cells, 2), size=0x1000)  # the input is disconnected (6.9.2)
 
@@ -296,6 +306,13 @@ class Pins(PlainRegisters):
         inputs = self._levels[port] & self._driven[port] | raised & ~self._driven[port]
         return self.values.get(port, 0) & outputs | inputs & ~outputs
 
+    def _take_over(self, port: int, bit: int, action: str, level: bool | None) -> None:
+        """Drive a pin as GPIOTE does."""
+        self.values[port + self._DIR] = self.values.get(port + self._DIR, 0) | bit
+        old = self.values.get(port, 0)
+        self.values[port] = {"LOW": old & ~bit, "HIGH": old | bit, "TOGGLE": old ^ bit}[action]
+        self._show(port)
+
     def _drive(self, port: int, number: int, level: bool | None) -> None:
         bit = 1 << number
         self._driven[port] = self._driven[port] & ~bit | bit * (level is not None)
@@ -305,6 +322,10 @@ class Pins(PlainRegisters):
     def _show(self, port: int) -> None:
         before, self._shown[port] = self._shown[port], self._inputs(port)
         self._signals.set_port(self._ports[port], before, self._shown[port])
+        now, first = self._shown[port], port + self._CONFIGURATIONS
+        changed = (pin for pin in range(32) if (before ^ now) >> pin & 1)
+        if any(self.values.get(first + 4 * pin, 0) >> 16 & 3 == (2 if now >> pin & 1 else 3) for pin in changed):
+            self._signals.set("P_SENSE", None)
 
     def load(self, offset: int) -> int:
         port, inside = self._place(offset)

@@ -8,7 +8,7 @@ from utvm.virtual.bus import Device
 
 WINDOW = 0xF1000000
 """Address of the signals for a debugger; no chip uses it."""
-NAME_BYTES, STATE, COUNT, EDGES, EDGE_BYTES = 16, 0x10, 0x14, 0x20, 16
+NAME_BYTES, STATE, COUNT, REPLY, SENT, EDGES, EDGE_BYTES, WIRE = 16, 0x10, 0x14, 0x18, 0x1C, 0x20, 16, 0x1000
 MOST_EDGES = (0x1000 - EDGES) // EDGE_BYTES
 UNKNOWN, ABSENT = 2, 3  # STATE: no level yet, or no such signal; writing UNKNOWN releases an input.
 
@@ -20,25 +20,37 @@ class Signals(Device):
     gets a level, or None for a pulse.
 
     A debugger sees registers: a name selects a signal, STATE is its level, COUNT the number of its edges (a write
-    clears them), followed by its last edges, each a tick and the new level (8 bytes each).
+    clears them), followed by its last edges, each a tick and the new level (8 bytes each). A byte written to REPLY
+    is one of the device behind a master; SENT counts those it got, at WIRE (a write forgets them).
 
     Attributes:
+        wires: bytes that scripted devices will send and have got, by name.
         ports: functions that read a port and drive one of its pins, by prefix of the pin names.
     """
 
-    size = 0x1000
+    size = 0x2000
 
     def __init__(self, clock: Callable[[], int] = lambda: 0, on_watch: Callable[[], None] = lambda: None) -> None:
         self._clock, self._on_watch = clock, on_watch
         self._levels: dict[str, bool] = {}
-        self._listeners: dict[str, list[Callable[[bool | None], None]]] = {}
+        self.listeners: dict[str, list[Callable[[bool | None], None]]] = {}
         self._totals: dict[str, int] = {}
         self._letters = bytearray(NAME_BYTES)
         self.edges: dict[str, deque[tuple[int, bool]]] = {}
+        self.wires: dict[str, tuple[deque[int], bytearray]] = {}
         self.ports: dict[str, tuple[Callable[[], int], Callable[[int, bool | None], None]]] = {}
 
     def listen(self, name: str, listener: Callable[[bool | None], None]) -> None:
-        self._listeners.setdefault(name, []).append(listener)
+        self.listeners.setdefault(name, []).append(listener)
+
+    def send(self, wire: str, value: int) -> None:
+        """Send a byte to a scripted device, if there is one."""
+        if wire in self.wires:
+            self.wires[wire][1].append(value & 0xFF)
+
+    def receive(self, wire: str) -> int:
+        """The next byte of a scripted device, ones without any."""
+        return self.wires[wire][0].popleft() if wire in self.wires and self.wires[wire][0] else 0xFF
 
     def watch(self, name: str) -> None:
         """Record the edges of a signal from now on."""
@@ -55,7 +67,7 @@ class Signals(Device):
             if name in self.edges:
                 self.edges[name].append((self._clock(), level))
                 self._totals[name] = self._totals.get(name, 0) + 1
-        for listener in self._listeners.get(name, ()):
+        for listener in self.listeners.get(name, ()):
             listener(level)
 
     def set_port(self, prefix: str, before: int, after: int) -> None:
@@ -70,7 +82,7 @@ class Signals(Device):
         prefix = name.rstrip("0123456789")
         if prefix in self.ports and prefix != name:
             return self.ports[prefix][0]() >> int(name[len(prefix) :]) & 1
-        return int(self._levels.get(name, UNKNOWN if name in self._listeners else ABSENT))
+        return int(self._levels.get(name, UNKNOWN if name.partition(".")[0] in self.listeners else ABSENT))
 
     def drive(self, name: str, level: bool | None) -> None:
         """Drive an input from outside; None releases it."""
@@ -84,6 +96,9 @@ class Signals(Device):
         name = self._letters.rstrip(b"\0").decode("ascii", "replace")
         if offset in (STATE, COUNT):
             return self.level(name) if offset == STATE else self._totals.get(name, 0)
+        if offset == SENT or offset >= WIRE:
+            sent = self.wires[name][1] if name in self.wires else b""
+            return len(sent) if offset == SENT else int.from_bytes(sent[offset - WIRE :][:4], "little")
         index, part = divmod(offset - EDGES, EDGE_BYTES)
         edges = self.edges.get(name, ())
         tick, level = edges[index] if 0 <= index < len(edges) else (0, False)
@@ -93,6 +108,11 @@ class Signals(Device):
         if offset < NAME_BYTES:
             self._letters[offset : offset + 4] = value.to_bytes(4, "little")
         name = self._letters.rstrip(b"\0").decode("ascii", "replace")
+        if offset in (REPLY, SENT):
+            replies, sent = self.wires.setdefault(name, (deque(), bytearray()))
+            replies.extend([value & 0xFF] * (offset == REPLY))
+            del sent[: len(sent) * (offset == SENT)]
+            return
         self.watch(name)
         if offset == STATE:
             self.drive(name, None if value == UNKNOWN else bool(value & 1))

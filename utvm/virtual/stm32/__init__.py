@@ -13,7 +13,7 @@ from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5Flash
 from utvm.virtual.stm32.flash_h7 import H7FlashController
 from utvm.virtual.stm32.tim import TimDevice
 from utvm.virtual.stm32.usart import OldUsart, Usart
-from utvm.virtual.wiring import DeviceFactory, Wiring
+from utvm.virtual.wiring import DeviceFactory, Wiring, after_reset
 
 
 class Exti(PlainRegisters):
@@ -27,7 +27,7 @@ class Exti(PlainRegisters):
         self._mask, self._rising, self._falling, self._software, self._pending = offsets
         if seal := self._lines.get(2):
             wiring.signals.listen("RTC_TAMP", lambda level: seal(bool(level)))
-        super().__init__(_after_reset(peripheral))
+        super().__init__(after_reset(peripheral))
 
     @property
     def watches(self) -> bool:
@@ -173,39 +173,27 @@ def _dma(peripheral: Peripheral, wiring: Wiring) -> Device:
     return DmaController(wiring, peripheral.address)
 
 
-def _after_reset(peripheral: Peripheral) -> dict[int, int]:
-    """Register values from settings such as ``at0x04``, by offset."""
-    try:
-        return {int(name.removeprefix("at"), 16): value for name, value in peripheral.settings.items()}
-    except ValueError:
-        raise ConfigError(f"{peripheral.model} has settings like at0x04, registers after a reset") from None
-
-
 MODELS: Mapping[str, DeviceFactory] = {
-    "stm32l4-rcc": lambda p, _: ReadyClocks(_after_reset(p), clocks.L4_READY, (0x08, 3, 2), clocks.l4_rates),
-    "stm32h7-rcc": lambda p, _: ReadyClocks(_after_reset(p), clocks.H7_READY, (0x10, 7, 3), clocks.h7_rates),
-    "stm32h7-pwr": lambda p, _: ReadyClocks(_after_reset(p), clocks.H7_SUPPLY, (0x10, 0, 0)),
+    "stm32l4-rcc": lambda p, _: ReadyClocks(after_reset(p), clocks.L4_READY, (0x08, 3, 2), clocks.l4_rates),
+    "stm32h7-rcc": lambda p, _: ReadyClocks(after_reset(p), clocks.H7_READY, (0x10, 7, 3), clocks.h7_rates),
+    "stm32h7-pwr": lambda p, _: ReadyClocks(after_reset(p), clocks.H7_SUPPLY, (0x10, 0, 0)),
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L4FlashController),
     "stm32l5-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L5FlashController),
     "stm32h7-flash": lambda peripheral, wiring: _flash(peripheral, wiring, H7FlashController),
-    "stm32f2-rcc": lambda peripheral, wiring: clocks.Rcc(_after_reset(peripheral)),
-    "stm32-registers": lambda peripheral, wiring: PlainRegisters(_after_reset(peripheral)),
+    "stm32f2-rcc": lambda peripheral, wiring: clocks.Rcc(after_reset(peripheral)),
+    "stm32-registers": lambda peripheral, wiring: PlainRegisters(after_reset(peripheral)),
     "stm32f7-pwr": lambda p, _: ReadyClocks({0x00: 0xC000}, clocks.F7_SUPPLY, (0x10, 0, 0)),
     "stm32f7-dma": _dma,
     "stm32f7-usart": lambda peripheral, wiring: Usart(wiring, peripheral.address),
     "stm32f2-usart": lambda peripheral, wiring: OldUsart(wiring, peripheral.address),
     "stm32-tim": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFFFFFF),
     "stm32-tim16": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFF),
-    "stm32-lptim": lambda p, wiring: small.Lptim(_after_reset(p), wiring),
-    "stm32-gpio": lambda p, wiring: Gpio(_after_reset(p), wiring, p.address >> 10 & 15),
-    "stm32-rng": lambda peripheral, wiring: small.Rng(_after_reset(peripheral), wiring.set_line),
-    "stm32-crc": lambda peripheral, wiring: small.Crc(_after_reset(peripheral)),
-    "stm32f2-adc": lambda peripheral, wiring: small.Adc(_after_reset(peripheral), wiring),
-    "stm32-otg": lambda peripheral, wiring: small.Otg(_after_reset(peripheral)),
-    "stm32-rtc": lambda p, wiring: rtc.Rtc(_after_reset(p), wiring),
-    "stm32-iwdg": lambda p, wiring: rtc.Iwdg(_after_reset(p), wiring),
-    "stm32-wwdg": lambda p, wiring: rtc.Wwdg(_after_reset(p), wiring),
+    "stm32-lptim": lambda p, wiring: small.Lptim(after_reset(p), wiring),
+    "stm32-gpio": lambda p, wiring: Gpio(after_reset(p), wiring, p.address >> 10 & 15),
+    "stm32-crc": lambda peripheral, wiring: small.Crc(after_reset(peripheral)),
+    "stm32-rtc": lambda p, wiring: rtc.Rtc(after_reset(p), wiring),
+    "stm32-wwdg": lambda p, wiring: rtc.Wwdg(after_reset(p), wiring),
     "stm32-exti": Exti,
     "stm32-dbgmcu": _debug_mcu,
 }

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calendar and watchdogs of the STM32. Sections are those of RM0385 (STM32F7), where not noted."""
+"""Calendar and window watchdog of the STM32. Sections are those of RM0385 (STM32F7), where not noted."""
 
 from collections.abc import Mapping
 
 from utvm.virtual.bus import PlainRegisters, ResetCause
-from utvm.virtual.stm32.clocks import LSI, Rates, rates_on
+from utvm.virtual.stm32.clocks import Rates, rates_on
 from utvm.virtual.wiring import Wiring
 
 
@@ -16,30 +16,6 @@ class _Timekeeper(PlainRegisters):
     @property
     def _rates(self) -> Rates:
         return rates_on(self._wiring.bus)
-
-
-class Iwdg(_Timekeeper):
-    """The independent watchdog (27), without the lock of its registers and without a window."""
-
-    def reset(self) -> None:
-        super().reset()
-        self._end: int | None = None
-
-    def next_event(self) -> int | None:
-        return self._end
-
-    def expire(self) -> None:
-        if self._end is not None and self._end <= self._clock.now():
-            self._end = None
-            self._wiring.request_reset(ResetCause.WATCHDOG)
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        if offset:
-            super().store(offset, value, lanes)
-        elif value == 0xCCCC or (value == 0xAAAA and self._end is not None):
-            prescaler, reload = self.values.get(0x4, 0) & 7, self.values.get(0x8, 0xFFF) & 0xFFF
-            self._end = self._clock.now() + (4 << prescaler) * (reload + 1) * self._rates[0] // LSI
-            self._clock.reschedule()
 
 
 class Wwdg(_Timekeeper):

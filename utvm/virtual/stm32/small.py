@@ -1,41 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small peripherals of the STM32 that firmware waits for: RNG, CRC, ADC, LPTIM and an idle USB OTG.
+"""Small peripherals of the STM32 that firmware waits for: CRC and LPTIM.
 
 Sections are those of RM0385 (STM32F7), where not noted. What is done at once on the model takes time on the chip.
 """
 
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from utvm.virtual.bus import PlainRegisters
 from utvm.virtual.stm32.clocks import rates_on
 from utvm.virtual.wiring import Wiring
 
-Line = Callable[[bool], None]
 _REFLECTED = tuple(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
-
-
-class Rng(PlainRegisters):
-    """The random number generator (20): data is ready at once. Seeded: every run has the same numbers."""
-
-    _CR, _SR, _DR = 0x0, 0x4, 0x8
-    _RNGEN, _IE, _DRDY = 1 << 2, 1 << 3, 1 << 0
-
-    def __init__(self, after_reset: Mapping[int, int], set_line: Line) -> None:
-        self._noise = random.Random(0)
-        self._set_line = set_line
-        super().__init__(after_reset, read_only={self._DR})
-
-    def load(self, offset: int) -> int:
-        on = bool(self.values.get(self._CR, 0) & self._RNGEN)
-        if offset == self._SR:
-            return super().load(offset) & ~self._DRDY | on
-        return self._noise.getrandbits(32) * on if offset == self._DR else super().load(offset)
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        super().store(offset, value, lanes)
-        enabled = self._RNGEN | self._IE
-        self._set_line(self.values.get(self._CR, 0) & enabled == enabled)
 
 
 class Crc(PlainRegisters):
@@ -81,89 +56,6 @@ class Crc(PlainRegisters):
         self.values[self._DR] = crc
 
 
-class Adc(PlainRegisters):
-    """ADC1 to ADC3 of STM32F4 and F7 (15) without triggers. A single conversion ends at once; debuggers set DR."""
-
-    _UNITS, _CONVERSION = range(0, 0x300, 0x100), 12
-    _CYCLES = (3, 15, 28, 56, 84, 112, 144, 480)  # Cycles of sampling, by SMPR (15.13.4).
-    _SR, _CR1, _CR2, _SMPR2, _DR, _CCR = 0x00, 0x04, 0x08, 0x10, 0x4C, 0x304
-    _EOC, _JEOC, _JSTRT, _STRT = 1 << 1, 1 << 2, 1 << 3, 1 << 4
-    _EOCIE, _JSWSTART, _SWSTART, _CONT, _DMA = 1 << 5, 1 << 22, 1 << 30, 1 << 1, 1 << 8
-    _MIDDLE = 0x7FF  # Value of an input that no debugger has set.
-
-    def __init__(self, after_reset: dict[int, int], wiring: Wiring) -> None:
-        self._wiring, self._clock = wiring, wiring.clock
-        super().__init__(after_reset | dict.fromkeys(range(self._DR, 0x300, 0x100), self._MIDDLE))
-
-    def reset(self) -> None:
-        super().reset()
-        self._ends: dict[int, int] = {}  # Tick at which a continuous conversion ends, by unit.
-
-    def load(self, offset: int) -> int:
-        self.expire()
-        unit, inside = offset & ~0xFF, offset & 0xFF
-        if inside == self._DR and unit < 0x300:
-            self.values[unit] = self.values.get(unit, 0) & ~self._EOC
-            self._drive()
-        return super().load(offset)
-
-    def write_by_software(self, offset: int, size: int, value: int) -> None:
-        if offset & 0xFC != self._DR or offset >= 0x300:
-            super().write_by_software(offset, size, value)
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        self.expire()
-        unit, inside = offset & ~0xFF, offset & 0xFF
-        if inside == self._SR:
-            self.values[offset] = self.values.get(offset, 0) & (value | ~lanes)
-        else:
-            super().store(offset, value, lanes)
-        if inside == self._CR2 and unit < 0x300:
-            done = (self._STRT | self._EOC) * bool(value & self._SWSTART)
-            done |= (self._JSTRT | self._JEOC) * bool(value & self._JSWSTART)
-            self.values[offset] &= ~(self._SWSTART | self._JSWSTART)
-            self.values[unit] = self.values.get(unit, 0) | done
-            if not value & self._CONT or not value & 1:
-                self._ends.pop(unit, None)
-            elif value & self._SWSTART:
-                self._ends[unit] = self._clock.now() + self._ticks(unit)
-            self._clock.reschedule()
-        self._drive()
-
-    def _ticks(self, unit: int) -> int:
-        sampling = self._CYCLES[self.values.get(unit + self._SMPR2, 0) & 7]
-        divider = 2 * (self.values.get(self._CCR, 0) >> 16 & 3) + 2
-        return (sampling + self._CONVERSION) * divider * rates_on(self._wiring.bus).apb2
-
-    def next_event(self) -> int | None:
-        return min(self._ends.values(), default=None)
-
-    def expire(self) -> None:
-        due = [unit for unit, end in self._ends.items() if end <= self._clock.now()]
-        for unit in due:
-            self._ends[unit] = self._clock.now() + self._ticks(unit)
-            self.values[unit] = self.values.get(unit, 0) | self._EOC
-        if due:
-            self._drive()
-
-    def _drive(self) -> None:
-        ended = [unit for unit in self._UNITS if self.values.get(unit, 0) & self._EOC]
-        self._wiring.set_line(any(self.values.get(unit + self._CR1, 0) & self._EOCIE for unit in ended))
-        for unit in self._UNITS:
-            request = unit in ended and self.values.get(unit + self._CR2, 0) & self._DMA
-            self._wiring.signals.set(f"ADC{1 + unit // 0x100}", bool(request))
-
-
-class Otg(PlainRegisters):
-    """The core registers of USB OTG (34): the bus is idle, resets and flushes end at once, nobody is connected."""
-
-    _GRSTCTL, _AHBIDL = 0x10, 1 << 31
-
-    def load(self, offset: int) -> int:
-        value = super().load(offset)
-        return value & ~0x31 | self._AHBIDL if offset == self._GRSTCTL else value
-
-
 class Lptim(PlainRegisters):
     """A low-power timer (25): a 16-bit counter of the 32,768 Hz crystal; registers are taken over at once."""
 
@@ -182,14 +74,11 @@ class Lptim(PlainRegisters):
         self._seen = 0  # Steps up to which matches have been flagged.
 
     def _take_edge(self, level: bool | None) -> None:
-        """Restart at a rising edge if CFGR selects a trigger. All triggers are taken from ETR."""
-        if level and self._waits and self.values.get(self._CR, 0) & self._ENABLE:
+        """Start, or start again, at a rising edge, if CFGR selects a trigger; all triggers are ETR."""
+        enabled = self.values.get(self._CR, 0) & self._ENABLE and self.values.get(self._CFGR, 0) & self._TRIGEN
+        if level and enabled:
             self._started, self._seen = self._clock.now(), 0
             self._clock.reschedule()
-
-    @property
-    def _waits(self) -> bool:
-        return bool(self.values.get(self._CFGR, 0) & self._TRIGEN)
 
     def _step(self) -> int:
         return max(1, rates_on(self._bus)[0] // 32768) << (self.values.get(self._CFGR, 0) >> 9 & 7)
@@ -239,9 +128,10 @@ class Lptim(PlainRegisters):
             done = self._CMPOK if offset == self._CMP else self._ARROK
             self.values[self._ISR] = self.values.get(self._ISR, 0) | done
         elif offset == self._CR:
+            triggered = self.values.get(self._CFGR, 0) & self._TRIGEN
             if not value & self._ENABLE:
                 self._started = None
-            elif value & self._START and self._started is None and not self._waits:
+            elif value & self._START and self._started is None and not triggered:
                 self._started, self._seen = self._clock.now(), 0
         self._drive_line()
         self._clock.reschedule()

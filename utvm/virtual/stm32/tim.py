@@ -13,7 +13,7 @@ from utvm.virtual.bus import Device
 from utvm.virtual.stm32.clocks import LSI, rates_on
 from utvm.virtual.wiring import Wiring
 
-_CR1, _SMCR, _DIER, _SR, _EGR, _CCMR1, _CCER = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x20
+_CR1, _CR2, _SMCR, _DIER, _SR, _EGR, _CCMR1, _CCER = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x20
 _CNT, _PSC, _ARR, _CCR1, _OR = 0x24, 0x28, 0x2C, 0x34, 0x50
 _RESET_MODE, _TRIGGER_MODE = 4, 6
 _TIF, _TIE = 1 << 6, 1 << 6
@@ -144,7 +144,17 @@ class TimDevice(Device):
         """Flags of SR that need an event at the exact tick."""
         enabled, watched = self._registers.get(_DIER, 0), self._wiring.signals.edges
         shown = sum(2 << channel for channel, name in enumerate(self._names) if name in watched)
-        return (enabled | enabled >> 8) & (UIF | _COMPARES) | shown | UIF * bool(shown)
+        output = self._output() * (f"{self._wiring.name}_TRGO" in self._wiring.signals.listeners)
+        shown |= UIF * bool(shown) | UIF * (output >= 2) | (2 << output % 4) * (output >= 4) | 2 * (output == 3)
+        return (enabled | enabled >> 8) & (UIF | _COMPARES) | shown
+
+    def _output(self) -> int:
+        """MMS, which selects the trigger output (RM0385, 23.4.2): 2 is an update, 4 and above are channels."""
+        return self._registers.get(_CR2, 0) >> 4 & 7
+
+    def _trigger(self, *, active: bool) -> None:
+        if active:
+            self._wiring.signals.set(f"{self._wiring.name}_TRGO", None)
 
     def _show(self) -> None:
         """Set the outputs whose edges are recorded (RM0385, 23.3.8 to 23.3.10)."""
@@ -223,6 +233,8 @@ class TimDevice(Device):
                 kind = self._mode(channel) >> 4 & 7
                 if 1 <= kind <= 3:
                     self._levels[channel] = not self._levels[channel] if kind == 3 else kind == 1
+                outputs = {3: channel == 0, 4 + channel: self._levels[channel]}
+                self._trigger(active=outputs.get(self._output(), False))
 
     def _control(self) -> int:
         return self._registers.get(_CR1, 0)
@@ -251,6 +263,8 @@ class TimDevice(Device):
     def _update(self, *, flag: bool) -> None:
         if flag and not self._control() & _UDIS:
             self._status |= UIF
+            output = self._output()
+            self._trigger(active=output == 2 or (output > 3 and self._mode(output - 4) >> 4 & 7 == 6))
             if self._registers.get(_DIER, 0) & 0x100:
                 self._wiring.signals.set(f"{self._wiring.name}_UP_DMA", None)
 
