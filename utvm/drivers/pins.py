@@ -17,7 +17,6 @@ class Edge(NamedTuple):
 
 class Pin:
     """A pin (``PD12``, ``P0.13``) or a timer's channel (``TIM3_CH1``); its edges are recorded from then on.
-
     Also the device behind an SPI master (``SPI1``), or at an address of an I2C bus (``I2C1.50``).
 
     Raises BoardError if the board has no such signal.
