@@ -29,8 +29,7 @@ from utvm.hil.schemas import read_report
 from utvm.selection import BoardKind
 
 _MEANS = {
-    "kind": "VIRTUAL boards are software models, PHYSICAL ones are hardware, a PROCESS is a program on the "
-    "computer",
+    "kind": "VIRTUAL boards are software models, PHYSICAL ones are hardware, a PROCESS is a program on the computer",
     "tests passed": "over all suites; most skipped tests need a feature that the board lacks, as its report says",
     "suites": "host wall time of all suites, with starting, compiling and linking, and whatever is cached; for "
     "a virtual board it is the speed of its emulation, not of a chip",

@@ -88,9 +88,7 @@ def page(measurements: Path) -> str:
     known = frozenset().union(*(board.capabilities for board in every)) - extras
     models: dict[str, list[tuple[str, MeasuredModel]]] = {}
     # A board with settings was measured once per setting.
-    of = {
-        board.name: [name for name in measured.boards if name.partition(":")[0] == board.name] for board in every
-    }
+    of = {board.name: [name for name in measured.boards if name.partition(":")[0] == board.name] for board in every}
     for name in itertools.chain.from_iterable(of.values()):
         for model in measured.boards[name].models:
             models.setdefault(model.name, []).append((name, model))

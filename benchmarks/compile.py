@@ -51,9 +51,7 @@ class _Network:
         bias = self._random.integers(-1000, 1000, channels)
         return [
             self._builder.tensor(f"w{self._count}", shape, "int8", weights, **along),
-            self._builder.tensor(
-                f"b{self._count}", (channels,), "int32", bias, scale=scales * 0.05, zero_point=zeros
-            ),
+            self._builder.tensor(f"b{self._count}", (channels,), "int32", bias, scale=scales * 0.05, zero_point=zeros),
         ]
 
     def convolution(
@@ -207,9 +205,7 @@ def _encoder() -> bytes:
     attended = normal(add("Add", "x", dense(flat, width, width)))
     inner = add("Relu", dense(attended, width, 4 * width))
     result = normal(add("Add", attended, dense(inner, 4 * width, width)))
-    kinds = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [places, width]) for name in ("x", result)
-    ]
+    kinds = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [places, width]) for name in ("x", result)]
     graph = helper.make_graph(nodes, "encoder", kinds[:1], kinds[1:], stored)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     return made.SerializeToString()

@@ -99,9 +99,7 @@ def main() -> int:
     console.print(
         f"unpacked, the image takes {unpacked / 1e6:.0f} MB; the box {seen['cold']['box']['bytes'] / 1e6:.0f} MB"
     )
-    seconds = {
-        what: {f"{build}_s": round(made[what]["whole"]) for build, made in builds.items()} for what in _COMMANDS
-    }
+    seconds = {what: {f"{build}_s": round(made[what]["whole"]) for build, made in builds.items()} for what in _COMMANDS}
     seen.keep(
         "environment",
         {

@@ -60,9 +60,7 @@ def main() -> int:
         "| {chip} | {network} | {record:.2f} | {by}, {round} | {here:.2f} | {ratio:.2f} | {flash_bytes:,} "
         "| {ram_bytes:,} |"
     )
-    lines = [
-        line.format(**row, record=row["record_cycles"] / 1e6, here=row["modelled_cycles"] / 1e6) for row in rows
-    ]
+    lines = [line.format(**row, record=row["record_cycles"] / 1e6, here=row["modelled_cycles"] / 1e6) for row in rows]
     PAGE.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
     return int(any(row["ratio"] > 1 for row in rows))
 

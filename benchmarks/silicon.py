@@ -291,9 +291,7 @@ def _is_within(name: str, rows: list[dict[str, Any]]) -> bool:
         errors = [abs(error_of(row)) for row in group]
         median, worst = statistics.median(errors), max(errors)
         near = sum(error <= 10 for error in errors) / len(errors)
-        print(
-            f"{name}{what}: {len(errors)} rows, median {median:.1f} %, worst {worst:.1f} %, {near:.0%} within 10 %"
-        )
+        print(f"{name}{what}: {len(errors)} rows, median {median:.1f} %, worst {worst:.1f} %, {near:.0%} within 10 %")
         found.append(median <= bounds[0] and worst <= bounds[1] and near >= bounds[2])
     print(f"  bounds {bounds[0]} %, {bounds[1]} % and {bounds[2]:.0%}, without unlike rows:", found[0])
     return found[0]
@@ -341,9 +339,7 @@ def build(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: 
         run, inputs = _MICROTVM, sorted(model.glob("model/codegen/host/src/*.c"))
         if program["variant"].endswith("cmsis_nn"):
             inputs += sorted((cmsis / CMSIS[0]).rglob("*.c"))
-        includes = [
-            model / path for path in ("include", "model/codegen/host/include", "crt/include", "crt_config")
-        ]
+        includes = [model / path for path in ("include", "model/codegen/host/include", "crt/include", "crt_config")]
         includes += [cmsis / path for path in CMSIS[1:]]
     (output / "main.c").write_text(_MAIN % run)
     ram, stack = RAM.get(lender, (0x20002000, 0x2007F000))
@@ -407,9 +403,7 @@ def _extract(repositories: Mapping[str, Any], sources: Path, name: str, folder: 
     if not (target / paths[0]).exists():
         target.mkdir(exist_ok=True)
         commit = repositories[name]["commit"]
-        archive = subprocess.run(
-            ["git", "-C", repository, "archive", commit, *paths], check=True, capture_output=True
-        )
+        archive = subprocess.run(["git", "-C", repository, "archive", commit, *paths], check=True, capture_output=True)
         subprocess.run(["tar", "x", "-C", target], input=archive.stdout, check=True)
     return target
 

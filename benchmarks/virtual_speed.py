@@ -118,9 +118,7 @@ def main() -> int:
             "integer_share": [round(edge(share for _, share in integer), 2) for edge in (min, max)],
             "qemu_times_as_fast": [round(edge(behind_qemu), 1) for edge in (min, max)],
             "float_share": round(floating[0][1], 2),
-            "cycles_times_as_slow": {
-                chip: [round(edge(slower[chip]), 1) for edge in (min, max)] for chip in SLOWER
-            },
+            "cycles_times_as_slow": {chip: [round(edge(slower[chip]), 1) for edge in (min, max)] for chip in SLOWER},
         },
     )
     print(f"target {TARGET_MIPS}: {'reached' if best >= TARGET_MIPS else 'MISSED'}")

@@ -101,9 +101,7 @@ def network() -> dict[str, int]:
     check("resnet8", "CPU and VTA", outputs, tflite_micro(content, samples))
     with utvm.open(_CPU, kind="virtual") as board:
         alone = (
-            board.load(compile_for(boards.load(_CPU), model, CompileOptions(accelerator="off")))
-            .run(*samples[0])
-            .count
+            board.load(compile_for(boards.load(_CPU), model, CompileOptions(accelerator="off"))).run(*samples[0]).count
         )
     return {
         "samples": _SAMPLES,

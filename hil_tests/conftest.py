@@ -46,6 +46,4 @@ def code(request: pytest.FixtureRequest) -> MemoryRegion:
 @pytest.fixture(scope="session")
 def doubler(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
     """An image with one program, which doubles four numbers."""
-    return firmware(
-        [handwritten("doubler", "  for (int i = 0; i < 4; i++) {\n    y[i] = 2 * x[i];\n  }\n  return 0;")]
-    )
+    return firmware([handwritten("doubler", "  for (int i = 0; i < 4; i++) {\n    y[i] = 2 * x[i];\n  }\n  return 0;")])

@@ -272,9 +272,7 @@ CONVOLUTIONS = [
         lambda op, x, w: op.nn.conv2d(x, w, padding=1, data_layout="NHWC", kernel_layout="HWIO"),
         [_IMAGE.transpose(0, 2, 3, 1).copy(), _floats(3, 3, 4, 5, seed=18)],
         lambda x, w: (
-            _conv2d(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), pad=1)
-            .transpose(0, 2, 3, 1)
-            .astype(np.float32)
+            _conv2d(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), pad=1).transpose(0, 2, 3, 1).astype(np.float32)
         ),
         **_SUMS,
     ),

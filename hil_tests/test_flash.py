@@ -34,9 +34,7 @@ def test_every_byte_of_an_image_is_programmed(board: Connection, doubler: Firmwa
             assert board.read_memory(address, len(data)) == data
 
 
-def test_an_image_that_is_there_is_told_from_another(
-    board: Connection, doubler: Firmware, other: Firmware
-) -> None:
+def test_an_image_that_is_there_is_told_from_another(board: Connection, doubler: Firmware, other: Firmware) -> None:
     board.program(doubler)
     assert board.first_difference(doubler) is None
     assert board.first_difference(other) is not None

@@ -15,9 +15,7 @@ from utvm.session import Session
 
 
 @pytest.fixture(scope="module")
-def models(
-    compile_for_board: Callable[..., Library], firmware: Callable[[Sequence[Library]], Firmware]
-) -> ManyModels:
+def models(compile_for_board: Callable[..., Library], firmware: Callable[[Sequence[Library]], Firmware]) -> ManyModels:
     def compiling(case: Int8Case) -> Callable[[], Library]:
         return lambda: compile_for_board(from_tflite(case.content(), f"int8_{case.name}"))
 

@@ -13,9 +13,7 @@ from utvm.session import Session
 
 
 @pytest.fixture(scope="module")
-def models(
-    compile_for_board: Callable[..., Library], firmware: Callable[[Sequence[Library]], Firmware]
-) -> ManyModels:
+def models(compile_for_board: Callable[..., Library], firmware: Callable[[Sequence[Library]], Firmware]) -> ManyModels:
     def compiling(case: OperatorCase) -> Callable[[], Library]:
         return lambda: compile_for_board(case.model(), name=f"op_{case.name}")
 
@@ -23,8 +21,6 @@ def models(
 
 
 @pytest.mark.parametrize("case", OPERATOR_CASES, ids=lambda case: case.name)
-def test_operator_against_numpy(
-    case: OperatorCase, models: ManyModels, session: Callable[[Firmware], Session]
-) -> None:
+def test_operator_against_numpy(case: OperatorCase, models: ManyModels, session: Callable[[Firmware], Session]) -> None:
     library = models.library(case.name)
     case.check(session(models.image).run(library.name, case.inputs).outputs)

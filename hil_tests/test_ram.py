@@ -63,9 +63,7 @@ def pictures() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def operators(
-    compile_for_board: Callable[..., Library], in_ram: Callable[[Sequence[Library]], Firmware]
-) -> ManyModels:
+def operators(compile_for_board: Callable[..., Library], in_ram: Callable[[Sequence[Library]], Firmware]) -> ManyModels:
     """The operators in one image, loaded once."""
 
     def compiling(case: OperatorCase) -> Callable[[], Library]:

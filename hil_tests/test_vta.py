@@ -42,9 +42,7 @@ def _logic_of_a_virtual_board(request: pytest.FixtureRequest, programmed: list[s
 
 
 @pytest.fixture(scope="module")
-def models(
-    compile_for_board: Callable[..., Library], firmware: Callable[[Sequence[Library]], Firmware]
-) -> ManyModels:
+def models(compile_for_board: Callable[..., Library], firmware: Callable[[Sequence[Library]], Firmware]) -> ManyModels:
     def compiling(case: Int8Case) -> Callable[[], Library]:
         return lambda: compile_for_board(from_tflite(case.content(), f"vta_{case.name}"), accelerator="all")
 

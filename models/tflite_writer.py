@@ -194,9 +194,7 @@ class Builder:
             roots.append(graph._write_graph(builder, names, given, made, first))
             first += len(graph._buffers)
         written = _offsets(builder, roots)
-        named = _offsets(
-            builder, [_write_signature(builder, name, place) for place, name in enumerate(signatures)]
-        )
+        named = _offsets(builder, [_write_signature(builder, name, place) for place, name in enumerate(signatures)])
         description = builder.CreateString("")
         tflite.ModelStart(builder)
         tflite.ModelAddVersion(builder, 3)

@@ -26,9 +26,7 @@ os.environ["XDG_STATE_HOME"] = _STATE
 os.environ.pop(PATH_VARIABLE, None)
 
 # No test has an opinion on how fast the computer is.
-hypothesis.settings.register_profile(
-    "utvm", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+hypothesis.settings.register_profile("utvm", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("utvm")
 
 # What a complete environment may lack: other people's models, and the extras of pyproject.toml. A skip for want of
@@ -69,9 +67,7 @@ _FIRST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort by how long files take; within a file nothing changes."""
     ranks = {prefix: rank for rank, prefix in enumerate(_FIRST)}
-    items.sort(
-        key=lambda item: min((ranks[one] for one in ranks if item.nodeid.startswith(one)), default=len(ranks))
-    )
+    items.sort(key=lambda item: min((ranks[one] for one in ranks if item.nodeid.startswith(one)), default=len(ranks)))
 
 
 class _Shared(LoadFileScheduling):

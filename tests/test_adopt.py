@@ -24,9 +24,7 @@ def test_the_wheel_takes_a_bare_debian_to_a_verdict(suite: str, tmp_path: Path) 
     # How this computer reaches the web, where that takes more than asking.
     mounts = [f"{path}:{path}:ro" for path in ("/etc/pip.conf", "/etc/ssl/certs") if Path(path).exists()]
     words = [f"--volume={mount}" for mount in (f"{tmp_path / 'checkout'}:/checkout:ro", *mounts)]
-    words += [
-        f"--env={name}" for name in os.environ if name.startswith(_HANDED_ON) or name.lower().endswith("_proxy")
-    ]
+    words += [f"--env={name}" for name in os.environ if name.startswith(_HANDED_ON) or name.lower().endswith("_proxy")]
     with own_engine() as place:
         docker = ["docker", f"--host={place}"]
         subprocess.run([*docker, "import", system, "bare"], check=True)

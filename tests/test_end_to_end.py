@@ -67,9 +67,7 @@ def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
         return []
 
 
-_MOMENTS = [
-    (number, delay) for number in (signal.SIGINT, signal.SIGTERM) for delay in (0.2, 0.5, 1.0, 1.5, 3.0, 6.0)
-]
+_MOMENTS = [(number, delay) for number in (signal.SIGINT, signal.SIGTERM) for delay in (0.2, 0.5, 1.0, 1.5, 3.0, 6.0)]
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,7 @@ def test_an_engine_is_found_where_a_user_s_path_does_not_go(checkout: Path) -> N
 
 
 def test_a_failing_apt_is_quoted_and_leaves_nothing_half_done(checkout: Path) -> None:
-    env = _pretend(
-        checkout, dpkg_query="exit 1", id="echo 0", apt_get="echo 'E: no network'; exit 100", sudo="exit 1"
-    )
+    env = _pretend(checkout, dpkg_query="exit 1", id="echo 0", apt_get="echo 'E: no network'; exit 100", sudo="exit 1")
     done = _inv(checkout, env)
     assert done.returncode == 3
     assert "E: no network" in done.stderr
@@ -197,9 +195,7 @@ def test_what_only_prints_is_a_command() -> None:
 
 
 def test_a_second_start_does_not_install_again() -> None:
-    done = subprocess.run(
-        [ROOT / "inv", "--list"], cwd="/", capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run([ROOT / "inv", "--list"], cwd="/", capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "hil" in done.stdout
     assert done.stderr == ""
@@ -380,9 +376,7 @@ def _with_program(checkout: Path, script: str) -> dict[str, str]:
         ("kill -SEGV $$", 3, "exit code 139 before"),
     ],
 )
-def test_only_a_command_s_own_end_is_an_exit_code(
-    checkout: Path, ending: str, exit_code: int, message: str
-) -> None:
+def test_only_a_command_s_own_end_is_an_exit_code(checkout: Path, ending: str, exit_code: int, message: str) -> None:
     done = _inv(checkout, _with_program(checkout, ending), ["doctor"])
     assert done.returncode == exit_code
     assert (message in done.stderr) if message else done.stderr == ""

@@ -213,16 +213,12 @@ def test_second_core_stays_halted(doubler: Library, tmp_path: Path) -> None:
     with attach(board, "virtual", log_directory=tmp_path) as connection:
         connection.program(firmware.build(board, [doubler]))
         connection.gdb.resume()
-        states = [
-            line.split()[-1] for line in connection.gdb.monitor("targets").splitlines() if "zynq.cpu" in line
-        ]
+        states = [line.split()[-1] for line in connection.gdb.monitor("targets").splitlines() if "zynq.cpu" in line]
     assert states == ["running", "halted"]
 
 
 @pytest.mark.slow
-def test_a_probe_of_another_board_is_refused(
-    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_of_another_board_is_refused(board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The USB bus is a fake, and a virtual STM32F746 is what is at the probe's other end."""
     probe = Probe("ftdi", 0x0403, 0x6010, "003017A4C8B0", "1-2.1", 1, 7, "Digilent", False, "")
     monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
@@ -232,9 +228,7 @@ def test_a_probe_of_another_board_is_refused(
         pynq = _variant(tmp_path, lambda content: content["physical"].update(select_serial=select))
         shutil.copy(board.openocd_config, pynq.openocd_config)
         with (
-            pytest.raises(
-                BoardError, match="probe 003017A4C8B0 is not pynq-z1: PSS_IDCODE cannot be read"
-            ) as caught,
+            pytest.raises(BoardError, match="probe 003017A4C8B0 is not pynq-z1: PSS_IDCODE cannot be read") as caught,
             attach(pynq, "auto", log_directory=tmp_path),
         ):
             pass

@@ -77,8 +77,7 @@ def test_every_instruction_is_counted_by_our_hart_as_by_qemu(name: str, tmp_path
             HostDriven(connection, firmware.build(board, [_LOOP])) as session,
         ):
             counts[driver] = {
-                rounds: session.run("loop", [np.full(4, rounds, np.int32)]).count
-                for rounds in (1, 2, 3, 1000, 300_007)
+                rounds: session.run("loop", [np.full(4, rounds, np.int32)]).count for rounds in (1, 2, 3, 1000, 300_007)
             }
     assert counts["jtag"] == counts["qemu"]
     (count, *_) = counts["jtag"].values()

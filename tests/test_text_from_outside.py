@@ -149,7 +149,5 @@ def test_a_failed_test_of_any_text_is_a_failed_test(name: str, tmp_path: Path) -
     assert "history was not written" not in done.stdout + done.stderr
     for what in ("summary", "annotations", "quality", "metrics"):
         assert inv("history.export", "--format", what, cwd=project).returncode == 0
-    assert "log-\\udc80.txt" in inv("history.export", "--format", "summary", cwd=project).stdout.replace(
-        "&#92;", "\\"
-    )
+    assert "log-\\udc80.txt" in inv("history.export", "--format", "summary", cwd=project).stdout.replace("&#92;", "\\")
     assert not list(tmp_path.rglob("pwned"))

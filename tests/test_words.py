@@ -34,9 +34,7 @@ def test_each_word_is_where_the_page_says() -> None:
 
 def test_no_name_in_the_code_has_a_word_that_is_not_used() -> None:
     table = (ROOT / "docs" / "words.md").read_text().partition("## Words that utvm does not use")[2]
-    unused = {
-        word for row in re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE)[1:] for word in row.split(", ")
-    }
+    unused = {word for row in re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE)[1:] for word in row.split(", ")}
     assert len(unused) > 8
     assert [name for name in sorted(_bound()[0]) if unused & set(re.findall("[a-z]+", name[1].lower()))] == []
 

@@ -51,12 +51,8 @@ class BoardSelection:
         physical="use only a board that is plugged in",
         virtual="use the virtual board, even if a physical one is plugged in",
     )
-    serial: str = option(
-        "", "serial number or USB path of the probe, if several are plugged in (see board.detect)"
-    )
-    wait: float = option(
-        0.0, "wait for a busy physical board: this many seconds, or until it is free", bare=math.inf
-    )
+    serial: str = option("", "serial number or USB path of the probe, if several are plugged in (see board.detect)")
+    wait: float = option(0.0, "wait for a busy physical board: this many seconds, or until it is free", bare=math.inf)
     latency_us: int = 0
 
 
@@ -126,9 +122,7 @@ class FarmChoice:
     def require_farm(self) -> None:
         """Refuse other locations, and tags without a farm."""
         if self.in_ != "farm" and (self.in_ or self.tags):
-            problem = (
-                f"--in {self.in_}: this command runs here or in a farm" if self.in_ else "--tags is for a farm"
-            )
+            problem = f"--in {self.in_}: this command runs here or in a farm" if self.in_ else "--tags is for a farm"
             raise ConfigError(problem, "use --in farm")
 
 
@@ -141,6 +135,4 @@ class PlaceChoice(FarmChoice):
         "where to run: host (this computer), docker (a container of the locked environment), vm (its virtual "
         "machine) or farm (the host of a farm's board); default: here",
     )
-    usb: str = option(
-        "", "with --in vm: plug a virtual board's probe, st-link or cmsis-dap, into the machine's USB"
-    )
+    usb: str = option("", "with --in vm: plug a virtual board's probe, st-link or cmsis-dap, into the machine's USB")

@@ -68,8 +68,7 @@ def _build(library: Library, samples: Sequence[Sequence[npt.NDArray[Any]]], work
         loader=jinja2.FileSystemLoader(_HERE), trim_blocks=True, undefined=jinja2.StrictUndefined
     )
     values = [
-        [", ".join(map(str, sample[number].tobytes())) for sample in samples]
-        for number in range(len(library.inputs))
+        [", ".join(map(str, sample[number].tobytes())) for sample in samples] for number in range(len(library.inputs))
     ]
     (work / "case.c").write_text(environment.get_template("case.c.j2").render(library=library, samples=values))
     (work / "case.h").write_text((_HERE / "case.h").read_text())

@@ -55,8 +55,7 @@ CORTEX_M = Facts(
         FaultCase(
             handwritten(
                 "unaligned",
-                '  __asm__ volatile("ldrd r2, r3, [%0]" : : "r"((char *)x + 1) : "r2", "r3"); /* here */\n'
-                "  return 0;",
+                '  __asm__ volatile("ldrd r2, r3, [%0]" : : "r"((char *)x + 1) : "r2", "r3"); /* here */\n  return 0;',
             ),
             0,
             "UsageFault",

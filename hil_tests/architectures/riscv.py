@@ -47,9 +47,7 @@ RISCV = Facts(
     trap_name="breakpoint",
     faults=(
         FaultCase(
-            handwritten(
-                "bad_read", "  y[0] = *(volatile int32_t *)(uintptr_t)(uint32_t)x[0]; /* here */\n  return 0;"
-            ),
+            handwritten("bad_read", "  y[0] = *(volatile int32_t *)(uintptr_t)(uint32_t)x[0]; /* here */\n  return 0;"),
             None,
             "load access fault",
             needs="bus errors",

@@ -134,9 +134,7 @@ def test_a_damaged_file_is_read_or_refused(tmp_path: Path, sample: bytes, damage
 @pytest.mark.nightly
 @settings(max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(SAMPLES), DAMAGE)
-def test_many_damaged_files_are_read_or_refused(
-    tmp_path: Path, sample: bytes, damage: list[tuple[int, int]]
-) -> None:
+def test_many_damaged_files_are_read_or_refused(tmp_path: Path, sample: bytes, damage: list[tuple[int, int]]) -> None:
     read(tmp_path, _damaged(sample, damage))
 
 

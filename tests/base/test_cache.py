@@ -157,9 +157,7 @@ def test_a_damaged_entry_is_set_aside_by_one_process_at_a_time(tmp_path: Path) -
     assert not entry.exists()
 
 
-def test_an_entry_that_cannot_be_put_in_its_place_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_cannot_be_put_in_its_place_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(folder: Path, place: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -130,9 +130,7 @@ _DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", _DAMAGES)
-def test_whatever_else_happens_to_an_entry_is_seen(
-    cache: Cache, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_whatever_else_happens_to_an_entry_is_seen(cache: Cache, damage: str, caplog: pytest.LogCaptureFixture) -> None:
     whole = files(cache.directory / "k")
     _DAMAGES[damage](cache.directory / "k")
     assert files(cache.fetch("k", fill)) == whole
@@ -168,9 +166,7 @@ def test_damaged_entry_that_stays_is_one_error(cache: Cache) -> None:
     assert "XDG_CACHE_HOME" in caught.value.hint
 
 
-def test_a_damaged_layer_of_the_environment_is_made_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_layer_of_the_environment_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def make(folder: Path) -> Layer:
         (folder / "made").write_bytes(b"a tar")
         return Layer(folder / "made", "its SHA-256", 5, 3)

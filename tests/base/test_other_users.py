@@ -39,9 +39,7 @@ _OR_ANYONE = pytest.mark.parametrize("anyone", [False, pytest.param(True, marks=
 def _begun(folder: Path, *words: str, ready: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """Have a command run; return what it has printed until it was ready, and its process."""
     command = [sys.executable, "-m", "utvm", *words]
-    with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             yield until(process, ready), process
         finally:

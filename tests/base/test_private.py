@@ -211,9 +211,7 @@ def test_lock_that_is_linked_while_it_is_made_is_refused(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("kind", ["link", "FIFO", "socket"])
-def test_other_temporary_folders_are_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_other_temporary_folders_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.chdir(tmp_path)
     victim = tmp_path / "somebody's"
     victim.mkdir()

@@ -109,9 +109,7 @@ def test_check_notices_a_death(tmp_path: Path) -> None:
             service.check()
 
 
-def test_one_whose_log_cannot_be_read_is_not_taken_for_dead(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_whose_log_cannot_be_read_is_not_taken_for_dead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "utvm.base.process.service.helper")
     code = "import time; print('ready 1'); time.sleep(60)"
     with _service(tmp_path, code, log_branch="utvm.base.process.service.helper") as service:
@@ -134,9 +132,7 @@ def test_a_service_ends_with_the_program_that_started_it(tmp_path: Path, number:
         "with Service('x', command, log=log, health='ready', error=ProbeError) as s:\n"
         "    print(s.pid, flush=True); time.sleep(60)\n"
     )
-    with subprocess.Popen(
-        _python(program), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as parent:
+    with subprocess.Popen(_python(program), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
         assert parent.stdout
         child = int(parent.stdout.readline())
         parent.send_signal(number)
@@ -185,9 +181,7 @@ def test_a_job_that_is_asked_to_end_may_do_so_in_order(tmp_path: Path) -> None:
 
 
 def test_a_job_that_has_not_ended_is_ended(tmp_path: Path) -> None:
-    with Subprocess(
-        "helper", _python("import time; time.sleep(60)"), log=tmp_path / "log", error=ProbeError
-    ) as job:
+    with Subprocess("helper", _python("import time; time.sleep(60)"), log=tmp_path / "log", error=ProbeError) as job:
         pid = job.pid
     assert gone(pid)
 

@@ -109,9 +109,7 @@ def test_a_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io
     model_run.run_model(asked, BoardSelection("host"), str(tmp_path / "o.npz"), standing_alone=False)
     assert is_harmless(printed.getvalue()) and f"output {printable(name)}'" in printed.getvalue()
     with np.load(tmp_path / "o.npz") as answer:
-        np.testing.assert_array_equal(
-            answer[archive_member(f"{name}'")], np.array([2, 4], np.float32), strict=True
-        )
+        np.testing.assert_array_equal(answer[archive_member(f"{name}'")], np.array([2, 4], np.float32), strict=True)
 
 
 @given(ANY_NAME)

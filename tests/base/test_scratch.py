@@ -25,9 +25,7 @@ def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
-def test_one_that_is_swept_at_birth_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_one_that_is_swept_at_birth_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     make, lock = tempfile.mkdtemp, fcntl.flock
     made: list[str] = []
     swept: list[bool] = []

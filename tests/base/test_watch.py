@@ -156,9 +156,7 @@ def _started(word: str) -> int:
 
 
 @pytest.fixture(params=["openocd", "utvm.virtual", "qemu"])
-def stopped_soon(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[tuple[Connection, int, threading.Timer]]:
+def stopped_soon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Connection, int, threading.Timer]]:
     """A board, what of it hangs, and what makes it hang in a moment."""
     board = boards.load("mps2-an500" if request.param == "qemu" else "stm32f746")
     with attach(board, "virtual", log_directory=tmp_path) as connection:

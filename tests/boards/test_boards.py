@@ -80,9 +80,7 @@ _MODEL = {"cpu": "cortex-m7", "serial": "V", "probe": "tcp {port}", "peripherals
         ({"continues": "no-such-region"}, False),
     ],
 )
-def test_adjacent_ram_continues_without_a_gap(
-    board: Board, tmp_path: Path, upper: dict[str, Any], good: bool
-) -> None:
+def test_adjacent_ram_continues_without_a_gap(board: Board, tmp_path: Path, upper: dict[str, Any], good: bool) -> None:
     memory = [
         {"name": "flash", "address": 0x0800_0000, "size": "1M", "kind": "flash"},
         {"name": "dtcm", "address": 0x2000_0000, "size": "64K", "kind": "ram"},

@@ -38,8 +38,7 @@ def test_a_wrong_number_ends_it_where_it_matters(tmp_path: Path) -> None:
     said = re.sub(r"\s+", " ", done.stdout)
     assert "not checked yet: line " in said
     assert (
-        "probe: failed: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE reads 0x449"
-        in said
+        "probe: failed: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE reads 0x449" in said
     )
     assert "look at: `openocd.cfg` or `pyocd`, the mask or value of `identity`" in said
     assert "not run, because they would fail for the same reason: memory, flash" in said

@@ -56,9 +56,7 @@ def _piece(name: str, start: int, size: int, *, sector: int = 0, first: bool = F
 def _parses(script: Path | str, *commands: str) -> None:
     """Have the real OpenOCD read a script, and end before it looks for a probe."""
     words = [word for command in commands for word in ("-c", command)]
-    subprocess.run(
-        ["openocd", *words, "-f", script, "-c", "shutdown"], check=True, capture_output=True, timeout=60
-    )
+    subprocess.run(["openocd", *words, "-f", script, "-c", "shutdown"], check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture
@@ -76,9 +74,7 @@ def targets(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_command_makes_a_board_that_loads_builds_and_parses(
-    pdsc: Path, tmp_path: Path, doubler: Library
-) -> None:
+def test_a_command_makes_a_board_that_loads_builds_and_parses(pdsc: Path, tmp_path: Path, doubler: Library) -> None:
     folder = tmp_path / "mine"
     done = inv("board.new", "--chip", "stm32f407vg", "--from", str(pdsc), "--output", str(folder))
     assert done.returncode == 0, done.stderr
@@ -198,9 +194,7 @@ def test_what_is_no_file_of_registers_is_refused(targets: Path, tmp_path: Path, 
         ("bad.yaml", "A", "is not a target file of probe-rs"),
     ],
 )
-def test_what_is_no_use_is_said(
-    pdsc: Path, targets: Path, tmp_path: Path, name: str, chip: str, said: str
-) -> None:
+def test_what_is_no_use_is_said(pdsc: Path, targets: Path, tmp_path: Path, name: str, chip: str, said: str) -> None:
     for bad, text in {
         "bad.pdsc": "<",
         "entity.pdsc": '<!DOCTYPE x [<!ENTITY a "b">]><x/>',

@@ -89,9 +89,7 @@ def test_what_no_board_file_is_is_said_at_once(tmp_path: Path) -> None:
 
 def test_a_row_of_an_architecture_that_there_is_not_is_named(tmp_path: Path) -> None:
     folder = _copy(tmp_path, "sifive-u")
-    (folder / "toolchain.yaml").write_text(
-        yaml.safe_dump({"cpus": {"rv32imac": _ROW | {"architecture": "sparc"}}})
-    )
+    (folder / "toolchain.yaml").write_text(yaml.safe_dump({"cpus": {"rv32imac": _ROW | {"architecture": "sparc"}}}))
     with pytest.raises(
         ConfigError, match=r"board\.yaml: cpu: row 'rv32imac' has the unknown architecture 'sparc'"
     ) as caught:

@@ -19,9 +19,7 @@ _COLUMNS = {"COLUMNS": "200"}
 _HEEDED_AT_THE_BEGINNING = ("FORCE_COLOR", "LD_PRELOAD", "NO_COLOR", "PYTHON", "TERM", "TMPDIR")
 
 
-def inv(
-    *words: object, timeout: float = 300, cwd: Path | None = None, **env: str
-) -> subprocess.CompletedProcess[str]:
+def inv(*words: object, timeout: float = 300, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, or for that many seconds."""
     command = [sys.executable, "-m", "utvm", *map(str, words)]
     environment = {**os.environ, **_COLUMNS, **env}

@@ -256,9 +256,7 @@ def test_zsh_completes(tmp_path: Path) -> None:
     script.write_text(inv("--print-completion-script", "zsh").stdout)
     ours, theirs = pty.openpty()
     env = {**os.environ, "HOME": str(tmp_path), "PS1": "> ", "TERM": "dumb"}
-    with subprocess.Popen(
-        ["zsh", "-f", "-i"], cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as zsh:
+    with subprocess.Popen(["zsh", "-f", "-i"], cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as zsh:
         os.close(theirs)
         try:
             os.write(ours, f"source {script}; echo rea''dy\n".encode())

@@ -24,9 +24,7 @@ def test_labels_and_another_library(tmp_path: Path, file: str, reference: str) -
     # The pictures have one channel, so that its place does not matter to a text.
     np.savetxt(samples, pictures.reshape(len(pictures), -1), delimiter=",")
     given = (
-        ("--samples", _SAMPLES, "--labels")
-        if reference == "onnx"
-        else ("--inputs", samples, f"--labels={_SAMPLES}")
+        ("--samples", _SAMPLES, "--labels") if reference == "onnx" else ("--inputs", samples, f"--labels={_SAMPLES}")
     )
     words = ("--board=host", *given, "--json", tmp_path / "x.json")
     done = inv("model.eval", _DIGITS / file, *words, "--reference", reference)

@@ -30,9 +30,7 @@ def _real(path: Path) -> Path:
         helper.make_node("Celu", ["s"], ["y"], name="curve"),
     ]
     kinds = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 4]) for name in "xy"]
-    weights = [
-        numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (("w", (4, 4)), ("b", 4))
-    ]
+    weights = [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (("w", (4, 4)), ("b", 4))]
     graph = helper.make_graph(nodes, "g", kinds[:1], kinds[1:], weights)
     path.write_bytes(
         helper.make_model(

@@ -50,6 +50,4 @@ def test_a_mistake_is_a_sentence_and_a_hint(seed: int) -> None:
     done = inv(*words, timeout=60)
     assert done.returncode == 2, (words, done.stdout, done.stderr)
     assert re.match(r"error: .+\n  hint: .+\n$", done.stderr), (words, done.stderr)
-    assert "Traceback" not in done.stderr and "Argument:" not in done.stderr and "No idea" not in done.stderr, (
-        words
-    )
+    assert "Traceback" not in done.stderr and "Argument:" not in done.stderr and "No idea" not in done.stderr, words

@@ -71,9 +71,7 @@ def _long_names(folder: Path) -> Path:
     model = onnx.load(_DIGITS / "digits.onnx")
     for node in model.graph.node:
         for names in (node.input, node.output):
-            names[:] = [
-                f"{'a_block_of_a_network_' * 4}{name}" if name.endswith("_out") else name for name in names
-            ]
+            names[:] = [f"{'a_block_of_a_network_' * 4}{name}" if name.endswith("_out") else name for name in names]
     onnx.save(model, folder / "digits.onnx")
     return folder / "digits.onnx"
 

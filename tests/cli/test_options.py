@@ -142,9 +142,7 @@ def _plain_invoke(tmp_path: Path, *, inside: bool) -> tuple[list[str], dict[str,
         (["no-such-command"], 2, "no-such-command"),
     ],
 )
-def test_plain_invoke_hands_over_to_inv(
-    tmp_path: Path, inside: bool, words: list[str], code: int, said: str
-) -> None:
+def test_plain_invoke_hands_over_to_inv(tmp_path: Path, inside: bool, words: list[str], code: int, said: str) -> None:
     command, environment = _plain_invoke(tmp_path, inside=inside)
     done = subprocess.run(
         [*command, *words],
@@ -172,8 +170,6 @@ def sound(_: Context, where: BoardSelection) -> None:
 def test_shared_option_field_breaks_one_command_only() -> None:
     with pytest.raises(Exit) as caught:
         clashing(Context())  # type: ignore[call-arg]
-    assert "model: CompileChoice and where: BoardSelection both have the option --board" in str(
-        caught.value.message
-    )
+    assert "model: CompileChoice and where: BoardSelection both have the option --board" in str(caught.value.message)
     assert "clashing" in str(caught.value.message) and caught.value.code == 3
     sound(Context())  # type: ignore[call-arg]

@@ -34,9 +34,7 @@ def test_digits_runs_in_integers_with_its_accuracy(tmp_path: Path) -> None:
     assert list(layers)[-1] == "logits"
     assert all(each > 25 for each in layers.values())
     assert written.stat().st_size < DIGITS.stat().st_size / 2
-    evaluated = inv(
-        "model.eval", written, "--board", "host", "--inputs", SAMPLES, "--labels", SAMPLES, "--json", told
-    )
+    evaluated = inv("model.eval", written, "--board", "host", "--inputs", SAMPLES, "--labels", SAMPLES, "--json", told)
     assert "in float" not in evaluated.stdout
     assert json.loads(told.read_text())["accuracy"] >= 0.97
 
@@ -229,9 +227,7 @@ def test_calibrations_cut_what_lies_far_out() -> None:
     samples[0][0][0, 0] = 100
     real = model_outputs(model, samples)
     rest = {
-        name: _signal(
-            [[real[0][0][1:]]], [[model_outputs(quantize(model, samples, "int8", name), samples)[0][0][1:]]]
-        )
+        name: _signal([[real[0][0][1:]]], [[model_outputs(quantize(model, samples, "int8", name), samples)[0][0][1:]]])
         for name in CALIBRATIONS
     }
     # Of 262,144 normal values and one of 100; the best range of 8 bits has 40 dB.
@@ -250,9 +246,9 @@ def test_tensors_that_8_bits_blur_get_16() -> None:
     assert _signal(real, model_outputs(mixed, samples)) >= _signal(
         real, model_outputs(quantize(_model(), samples), samples)
     )
-    assert mixed.SerializeToString(deterministic=True) == quantize(
-        _model(), samples, least_db=43
-    ).SerializeToString(deterministic=True)
+    assert mixed.SerializeToString(deterministic=True) == quantize(_model(), samples, least_db=43).SerializeToString(
+        deterministic=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,7 @@ _INTEGERS = quantize.quantized_images(held_out()[0][:1])
 
 def _run(tmp_path: Path, given: Path, *words: str) -> tuple[int, str, npt.NDArray[Any] | None]:
     output = tmp_path / "y.npy"
-    done = inv(
-        "model.run", "--model", quantize.MODEL, "--board=host", "--input", given, "--output", output, *words
-    )
+    done = inv("model.run", "--model", quantize.MODEL, "--board=host", "--input", given, "--output", output, *words)
     return done.returncode, done.stdout + done.stderr, np.load(output) if done.returncode == 0 else None
 
 
@@ -115,9 +113,7 @@ def test_a_picture_is_an_input_and_a_folder_of_them_samples(tmp_path: Path) -> N
     assert output is not None
     factor, zero = _output_quantity()
     assert np.allclose(output, factor * (answers[1].astype(np.float64) - zero), rtol=1e-6)
-    done = inv(
-        "model.eval", quantize.MODEL, "--board=host", "--inputs", tmp_path, scale, "--json", tmp_path / "e.json"
-    )
+    done = inv("model.eval", quantize.MODEL, "--board=host", "--inputs", tmp_path, scale, "--json", tmp_path / "e.json")
     assert done.returncode == 0, done.stderr
     samples = json.loads((tmp_path / "e.json").read_text())["samples"]
     assert [each["prediction"] for each in samples] == [int(answer.argmax()) for answer in answers]

@@ -169,9 +169,7 @@ def _write_inputs(folder: Path) -> None:
     ids=["full", "closed", "none", "nowhere"],
 )
 def test_where_nothing_can_be_said_no_test_has_failed(around: str, said: str, tmp_path: Path) -> None:
-    command = (
-        f"{sys.executable} -m utvm hil --suite test_none.py" if said else f"{sys.executable} -m utvm cache.size"
-    )
+    command = f"{sys.executable} -m utvm hil --suite test_none.py" if said else f"{sys.executable} -m utvm cache.size"
     done = subprocess.run(
         ["sh", "-c", around.format(command)],
         cwd=ROOT,

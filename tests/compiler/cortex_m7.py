@@ -78,7 +78,5 @@ def _machine(functions: Functions, directory: Path, code: str) -> tuple[unicorn.
         for segment in elf.iter_segments("PT_LOAD"):
             if _CODE <= segment["p_vaddr"] < _SIZE:
                 machine.mem_write(segment["p_vaddr"], segment.data())
-        symbols = {
-            symbol.name: symbol["st_value"] & ~1 for symbol in elf.get_section_by_name(".symtab").iter_symbols()
-        }
+        symbols = {symbol.name: symbol["st_value"] & ~1 for symbol in elf.get_section_by_name(".symtab").iter_symbols()}
     return machine, symbols

@@ -161,9 +161,7 @@ def _said(core: Core, program: str, blob: bytes, directory: Path) -> list[str]:
     (directory / "blob.bin").write_bytes(blob)
     (directory / "operators.c").write_text(program, encoding="utf-8")
     (directory / "start.S").write_text(
-        '.syntax unified\n.section .start, "ax"\n'
-        + core.start
-        + ".ltorg\n.data\n.balign 16\n.global blob\nblob:\n"
+        '.syntax unified\n.section .start, "ax"\n' + core.start + ".ltorg\n.data\n.balign 16\n.global blob\nblob:\n"
         '.incbin "blob.bin"\n.balign 16\n.space 4096\n',
         encoding="utf-8",
     )

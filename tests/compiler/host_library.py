@@ -50,9 +50,7 @@ class HostLibrary:
             assert (array.shape, str(array.dtype)) == (tensor.shape, tensor.dtype)
         outside, inside = self._outside(arrays), self._inside(arrays)
         for one, other in zip(outside, inside, strict=True):
-            assert one.tobytes() == other.tobytes(), (
-                "a tensor in the arena gives another result than one elsewhere"
-            )
+            assert one.tobytes() == other.tobytes(), "a tensor in the arena gives another result than one elsewhere"
         return outside
 
     def _outside(self, arrays: list[Array]) -> list[Array]:
@@ -72,9 +70,7 @@ class HostLibrary:
         sources = []
         for array, place, tensor in zip(arrays, library.input_places, library.inputs, strict=True):
             arena = arenas[place.region]
-            arena.content()[place.offset : place.offset + tensor.size_bytes] = (
-                array.view().reshape(-1).view(np.uint8)
-            )
+            arena.content()[place.offset : place.offset + tensor.size_bytes] = array.view().reshape(-1).view(np.uint8)
             sources.append(arena.address + place.offset)
         targets = [arenas[place.region].address + place.offset for place in library.output_places]
         self._start(sources, targets, arenas)

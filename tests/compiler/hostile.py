@@ -109,9 +109,7 @@ def found(chosen: Sequence[str], number: int, directory: Path, sets: int = SETS)
         sets: how many inputs a model is given.
     """
     names = {f"m{count}": source for count, source in enumerate(chosen)}
-    compiled = run_bounded(
-        "the models", "compile them", lambda: [_compiled(*item, number) for item in names.items()]
-    )
+    compiled = run_bounded("the models", "compile them", lambda: [_compiled(*item, number) for item in names.items()])
     libraries = {library.name: library for library in compiled if library is not None}
     random = np.random.default_rng(zlib.crc32(f"{number} {chosen}".encode()))
     attacks = [Attack(name, names[name], _sets(random, library, sets)) for name, library in libraries.items()]

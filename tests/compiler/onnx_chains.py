@@ -143,9 +143,7 @@ def _pool(operator: str) -> Callable[[Chain, str, Shape], Made]:
     def made(chain: Chain, name: str, shape: Shape) -> Made:
         window = [min(chain.draw.integer(1, 3), extent) for extent in shape[2:]]
         strides = [chain.draw.integer(1, 2) for _ in window]
-        extents = [
-            (extent - each) // step + 1 for extent, each, step in zip(shape[2:], window, strides, strict=True)
-        ]
+        extents = [(extent - each) // step + 1 for extent, each, step in zip(shape[2:], window, strides, strict=True)]
         (result,) = chain.draw.node(operator, [name], kernel_shape=window, strides=strides)
         return result, (*shape[:2], *extents), 5.0
 
@@ -153,9 +151,7 @@ def _pool(operator: str) -> Callable[[Chain, str, Shape], Made]:
 
 
 def _joined(chain: Chain, name: str, shape: Shape) -> Made:
-    able = [
-        each for each, extents in chain.shapes.items() if extents[2:] == shape[2:] and len(extents) == len(shape)
-    ]
+    able = [each for each, extents in chain.shapes.items() if extents[2:] == shape[2:] and len(extents) == len(shape)]
     able = [each for each in able if each != "x0"] or [name]
     parts = [name, *(chain.draw.pick(*able) for _ in range(chain.draw.integer(1, 2)))]
     count = sum(chain.shapes.get(each, shape)[1] for each in parts)

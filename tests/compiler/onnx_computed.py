@@ -145,11 +145,7 @@ def _pair(draw: Draw, shape: Sequence[int]) -> tuple[int, ...]:
     other = [1 if draw.chance(3) else extent for extent in shape][
         draw.integer(0, len(shape)) if draw.chance(3) else 0 :
     ]
-    return (
-        (*draw.shape(draw.integer(0, 1), 3), *other)
-        if draw.chance(4) and len(other) == len(shape)
-        else tuple(other)
-    )
+    return (*draw.shape(draw.integer(0, 1), 3), *other) if draw.chance(4) and len(other) == len(shape) else tuple(other)
 
 
 def binary(operator: str) -> Drawing:
@@ -161,10 +157,7 @@ def binary(operator: str) -> Drawing:
         other = draw.array(_pair(draw, shape), dtype, *limits)
         if draw.chance(3):
             one, other = draw.edged(one), draw.edged(other)
-        if (
-            operator in ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
-            and np.dtype(dtype).kind in "iu"
-        ):
+        if operator in ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual") and np.dtype(dtype).kind in "iu":
             one, other = one // 8, other // 8  # Some are the same then.
         names = [draw.input(one), draw.either(other)]
         draw.give(*draw.node(operator, names[::-1] if draw.chance() else names))
@@ -188,9 +181,7 @@ def a_modulo(draw: Draw) -> None:
     if np.dtype(dtype).kind != "f":
         other[other == 0] = -7 if np.dtype(dtype).kind == "i" else 7
     floats = np.dtype(dtype).kind == "f"
-    draw.give(
-        *draw.node("Mod", [draw.input(one), draw.either(other)], fmod=1 if floats or draw.chance() else None)
-    )
+    draw.give(*draw.node("Mod", [draw.input(one), draw.either(other)], fmod=1 if floats or draw.chance() else None))
 
 
 def a_power(draw: Draw) -> None:
@@ -219,9 +210,7 @@ def a_prelu(draw: Draw) -> None:
     slopes = [1 if draw.chance(3) else extent for extent in shape][
         draw.integer(0, len(shape)) if draw.chance() else 0 :
     ]
-    draw.give(
-        *draw.node("PRelu", [draw.input(draw.array(shape, dtype)), draw.either(draw.array(slopes, dtype), 2)])
-    )
+    draw.give(*draw.node("PRelu", [draw.input(draw.array(shape, dtype)), draw.either(draw.array(slopes, dtype), 2)]))
 
 
 def variadic(operator: str) -> Drawing:

@@ -34,9 +34,7 @@ def quantise(draw: Draw) -> None:
     size = () if axis is None else (data.shape[axis],)
     zero = draw.constant(np.full(size, _zero(draw, dtype), dtype)) if dtype != "uint8" or draw.chance() else ""
     shown = None if axis is None else draw.pick(axis, axis - data.ndim)
-    draw.give(
-        *draw.node("QuantizeLinear", [draw.input(data), draw.constant(_scale(draw, size)), zero], axis=shown)
-    )
+    draw.give(*draw.node("QuantizeLinear", [draw.input(data), draw.constant(_scale(draw, size)), zero], axis=shown))
 
 
 def dequantise(draw: Draw) -> None:
@@ -46,9 +44,7 @@ def dequantise(draw: Draw) -> None:
     size = () if axis is None else (data.shape[axis],)
     zero = draw.constant(draw.array(size, dtype, -100, 100)) if dtype != "int32" and draw.chance() else ""
     shown = None if axis is None else draw.pick(axis, axis - data.ndim)
-    draw.give(
-        *draw.node("DequantizeLinear", [draw.input(data), draw.constant(_scale(draw, size)), zero], axis=shown)
-    )
+    draw.give(*draw.node("DequantizeLinear", [draw.input(data), draw.constant(_scale(draw, size)), zero], axis=shown))
 
 
 def quantise_by_itself(draw: Draw) -> None:
@@ -107,9 +103,7 @@ def a_convolution(draw: Draw) -> None:
     if draw.chance():
         names.append(draw.constant(draw.array((groups * outside,))))
     real = draw.node("Conv", names, group=groups, **fitting(draw, extents, kernel))[0]
-    real = (
-        draw.node(draw.pick("Relu", "Clip") if draw.opset >= 11 else "Relu", [real])[0] if draw.chance(3) else real
-    )
+    real = draw.node(draw.pick("Relu", "Clip") if draw.opset >= 11 else "Relu", [real])[0] if draw.chance(3) else real
     between.write(real)
 
 
@@ -143,9 +137,7 @@ def two_inputs(operator: str) -> Drawing:
         names = [between.read(shape), between.read(tuple(other))]
         if operator == "Div":
             divisors = (
-                np.array([-3, -1, 1, 2, 90], np.int8)
-                if between.dtype == "int8"
-                else np.array([1, 3, 200], np.uint8)
+                np.array([-3, -1, 1, 2, 90], np.int8) if between.dtype == "int8" else np.array([1, 3, 200], np.uint8)
             )
             data = draw.constant(draw.random.choice(divisors, tuple(other)))
             names[1] = draw.node(
@@ -321,9 +313,7 @@ def microsoft(operator: str) -> Drawing:
                     "count_include_pad": draw.pick(None, 0, 1),
                 }
                 if "pads" in changes:
-                    changes["pads"] = [
-                        min(each, kernel[axis % 2] - 1) for axis, each in enumerate(changes["pads"])
-                    ]
+                    changes["pads"] = [min(each, kernel[axis % 2] - 1) for axis, each in enumerate(changes["pads"])]
         else:
             names = [*read(shape), *scaled(0.003, 0.05)]
             if operator == "QLinearLeakyRelu":

@@ -162,9 +162,7 @@ def a_batch_normalisation(draw: Draw) -> None:
         draw.input(data),
         *(draw.either(each, 2) for each in (*rows, np.abs(draw.array((data.shape[1],))) + np.float32(0.1))),
     ]
-    draw.give(
-        *draw.node("BatchNormalization", names, epsilon=draw.pick(None, 1e-3), momentum=draw.pick(None, 0.5))
-    )
+    draw.give(*draw.node("BatchNormalization", names, epsilon=draw.pick(None, 1e-3), momentum=draw.pick(None, 0.5)))
 
 
 def an_instance_normalisation(draw: Draw) -> None:
@@ -193,9 +191,7 @@ def a_group_normalisation(draw: Draw) -> None:
     size = groups if draw.opset < 21 else data.shape[1]
     rows = [draw.either(draw.array((size,)), 2) for _ in range(2)]
     draw.give(
-        *draw.node(
-            "GroupNormalization", [draw.input(data), *rows], num_groups=groups, epsilon=draw.pick(None, 1e-2)
-        )
+        *draw.node("GroupNormalization", [draw.input(data), *rows], num_groups=groups, epsilon=draw.pick(None, 1e-2))
     )
 
 

@@ -77,9 +77,7 @@ def a_transpose(draw: Draw) -> None:
 
 def a_reshape(draw: Draw) -> None:
     data = draw.array(draw.extents(0), draw.dtype_for("Reshape"))
-    target = draw.pick(
-        [-1], [1, -1], [data.size], [data.size, 1, 1], list(data.shape), [] if data.size == 1 else [-1]
-    )
+    target = draw.pick([-1], [1, -1], [data.size], [data.size, 1, 1], list(data.shape), [] if data.size == 1 else [-1])
     if data.ndim > 1:
         target = draw.pick(target, [0, -1], [-1, data.shape[-1]], [0] * data.ndim, [0, 0, -1])
     draw.give(*draw.node("Reshape", [draw.input(data), draw.ints(*target)]))
@@ -260,9 +258,7 @@ def a_reversal(draw: Draw) -> None:
     data = draw.array(draw.shape(draw.integer(2, 4), 4), draw.dtype_for("ReverseSequence"))
     lengths = draw.random.integers(1, data.shape[time] + 1, data.shape[1 - time]).astype(np.int64)
     draw.give(
-        *draw.node(
-            "ReverseSequence", [draw.input(data), draw.constant(lengths)], time_axis=time, batch_axis=1 - time
-        )
+        *draw.node("ReverseSequence", [draw.input(data), draw.constant(lengths)], time_axis=time, batch_axis=1 - time)
     )
 
 
@@ -322,9 +318,7 @@ def a_filling(draw: Draw) -> None:
     value = draw.pick(None, draw.array((1,), draw.dtype_for("Add")))
     shape = draw.ints(*draw.extents(1, 3))
     tensor = (
-        None
-        if value is None
-        else helper.make_tensor("v", helper.np_dtype_to_tensor_dtype(value.dtype), [1], value)
+        None if value is None else helper.make_tensor("v", helper.np_dtype_to_tensor_dtype(value.dtype), [1], value)
     )
     filled = draw.node("ConstantOfShape", [shape], value=tensor)[0]
     dtype = "float32" if value is None else str(value.dtype)
@@ -414,9 +408,7 @@ def a_sampling(draw: Draw) -> None:
     grid = draw.random.uniform(-1.3, 1.3, (data.shape[0], *draw.shape(2, 4), 2)).astype(np.float32)
     names = [draw.input(data), draw.either(grid)]
     padding = draw.pick(None, "zeros", "border", "reflection")
-    draw.give(
-        *draw.node("GridSample", names, mode=mode, padding_mode=padding, align_corners=draw.pick(None, 0, 1))
-    )
+    draw.give(*draw.node("GridSample", names, mode=mode, padding_mode=padding, align_corners=draw.pick(None, 0, 1)))
 
 
 def a_region(draw: Draw) -> None:
@@ -446,9 +438,7 @@ def columns_to_image(draw: Draw) -> None:
         [draw.integer(1, 2) for _ in range(2)],
         [draw.integer(0, 1) for _ in range(4)],
     )
-    while any(
-        (block[each] - 1) * dilations[each] + 1 > image[each] + pads[each] + pads[each + 2] for each in range(2)
-    ):
+    while any((block[each] - 1) * dilations[each] + 1 > image[each] + pads[each] + pads[each + 2] for each in range(2)):
         block = [draw.integer(1, 3) for _ in range(2)]
     counts = [
         (image[each] + pads[each] + pads[each + 2] - (block[each] - 1) * dilations[each] - 1) // strides[each] + 1

@@ -99,9 +99,7 @@ def joined(cases: Sequence[Case], name: str) -> Case:
     given = [array for case in cases for array in case.sets[0][0]]
     wanted = [array for case in cases for array in case.sets[0][1]]
     operators = [f"{operator} {case.opset}" for case in cases for operator in case.operators]
-    return Case(
-        operators, name, model, [(given, wanted)], [wanted], [each for case in cases for each in case.steps]
-    )
+    return Case(operators, name, model, [(given, wanted)], [wanted], [each for case in cases for each in case.steps])
 
 
 def difference(case: Case, answers: list[list[Array]] | str) -> str:
@@ -115,9 +113,7 @@ def difference(case: Case, answers: list[list[Array]] | str) -> str:
 def _difference(case: Case, wanted: Sequence[Array], results: Sequence[Array]) -> str:
     for operator, steps, expected, result in zip(case.operators, case.steps, wanted, results, strict=True):
         if (result.shape, result.dtype) != (expected.shape, expected.dtype):
-            return (
-                f"{operator}: {result.shape} of {result.dtype} where {expected.shape} of {expected.dtype} is right"
-            )
+            return f"{operator}: {result.shape} of {result.dtype} where {expected.shape} of {expected.dtype} is right"
         if steps:
             far = np.abs(result.astype(np.float64) - expected).max() > steps * 1.001 + 1e-4
         else:
@@ -184,9 +180,7 @@ def _by_runtime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Arr
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return [np.asarray(each) for each in session.run(None, dict(inputs))]
     except Exception:  # What it does not implement.
         return None

@@ -100,9 +100,7 @@ def _case(loaded: Any) -> Case:
     names = [value.name for value in model.graph.input]
     if len(sets) == 1 and constant & set(names):
         given = dict(zip(names, sets[0][0], strict=False))
-        model.graph.initializer.extend(
-            numpy_helper.from_array(given[name], name) for name in names if name in constant
-        )
+        model.graph.initializer.extend(numpy_helper.from_array(given[name], name) for name in names if name in constant)
         kept = [value for value in model.graph.input if value.name not in constant]
         del model.graph.input[:]
         model.graph.input.extend(kept)
@@ -111,9 +109,7 @@ def _case(loaded: Any) -> Case:
 
 
 def _arrays(values: Sequence[Any]) -> list[Array]:
-    return [
-        numpy_helper.to_array(each) if isinstance(each, onnx.TensorProto) else np.asarray(each) for each in values
-    ]
+    return [numpy_helper.to_array(each) if isinstance(each, onnx.TensorProto) else np.asarray(each) for each in values]
 
 
 def _read(folder: Path) -> tuple[list[Array], list[Array]]:
@@ -124,9 +120,7 @@ def _read(folder: Path) -> tuple[list[Array], list[Array]]:
     return arrays("input"), arrays("output")
 
 
-def judge(
-    batch: Sequence[Any], directory: Path, differ: Callable[[Any, Any], str] | None = None
-) -> dict[str, Outcome]:
+def judge(batch: Sequence[Any], directory: Path, differ: Callable[[Any, Any], str] | None = None) -> dict[str, Outcome]:
     """Compile and run cases.
 
     Args:
@@ -193,9 +187,7 @@ def page(refused: Mapping[str, Sequence[str]]) -> str:
         versions = {case.model.opset_import[0].version for case in right}
         span = f"{min(versions)}-{max(versions)}" if len(versions) > 1 else "".join(map(str, versions))
         said = "; ".join(sorted({reasons[case.name] for case in tried if case.name in reasons}))
-        rows.append(
-            f"| {operator} | {len(right)} of {len(tried)} | {span} | {', '.join(sorted(kinds))} | {said} |"
-        )
+        rows.append(f"| {operator} | {len(right)} of {len(tried)} | {span} | {', '.join(sorted(kinds))} | {said} |")
     total, left = len(cases()), len(reasons)
     return _PAGE.format(total=total, right=total - left, left=left, rows="\n".join(rows))
 

@@ -43,9 +43,7 @@ def unpack(archive: Path, folder: Path) -> Path:
 def call(command: Sequence[str | Path], cwd: Path | None = None) -> str:
     """Run a tool with nothing of this project in its environment; return what it printed."""
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LC_ALL": "C"}
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr.strip() or "qemu" not in str(command[0]), done.stderr
     return done.stdout

@@ -148,9 +148,7 @@ int main(int count, char **words)
 """
 
 
-def answers_of(
-    batch: Sequence[Case], libraries: dict[str, Library], program: Path
-) -> list[list[list[Array]] | str]:
+def answers_of(batch: Sequence[Case], libraries: dict[str, Library], program: Path) -> list[list[list[Array]] | str]:
     """Run the program; return for each case the outputs of each set, or what went wrong."""
     answers: list[list[list[Array]] | str] = []
     while len(answers) < len(batch):
@@ -178,9 +176,7 @@ def answers_of(
 
 def _complaint(said: bytes) -> str:
     """Return what a sanitizer says, in a line."""
-    lines = [
-        line for line in said.decode(errors="replace").splitlines() if "runtime error" in line or "ERROR" in line
-    ]
+    lines = [line for line in said.decode(errors="replace").splitlines() if "runtime error" in line or "ERROR" in line]
     return f": {lines[0]}" if lines else ""
 
 

@@ -29,9 +29,7 @@ def with_stock_operators(model: Model, library: Library, *, rewrite_max_min: boo
     imported = import_model(model)
     graph = extract(legalize(imported.module), imported.input_names, imported.output_names)
     functions = {name: _unpacked(body, rewrite_max_min) for name, body in lower(graph.functions).items()}
-    module = tvm.IRModule(
-        {name: body.with_attr("global_symbol", f"stock_{name}") for name, body in functions.items()}
-    )
+    module = tvm.IRModule({name: body.with_attr("global_symbol", f"stock_{name}") for name, body in functions.items()})
     source = tvm.get_global_func("target.build.c")(module, C_TARGET).inspect_source()
     wrappers = [_wrapper(library, name, len(body.params)) for name, body in functions.items()]
     text = f'#include "{library.name}_operators.h"\n#include <math.h>\n{_plain(source)}\n' + "\n".join(wrappers)
@@ -65,9 +63,7 @@ def _in_one_memory(body: Any) -> Any:
 
     def note(node: Any) -> None:
         if node.buffer.scope() == "local":
-            sums[hash(node.buffer)] = tirx.decl_buffer(
-                node.buffer.shape, element_type(node.buffer), node.buffer.name
-            )
+            sums[hash(node.buffer)] = tirx.decl_buffer(node.buffer.shape, element_type(node.buffer), node.buffer.name)
 
     tvm_ffi.structural_walk(body, (tirx.AllocBuffer, note), order="pre")
     return tvm_ffi.structural_map(body, (Var, lambda variable: sums.get(hash(variable), variable)), order="post")

@@ -70,9 +70,7 @@ def _check(model: Model, x: Array, wanted: Array, folder: Path) -> None:
     assert (result == wanted).all()
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 24))]
-)
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 24))])
 def test_convolution(seed: int, tmp_path: Path) -> None:
     draw = _Draw(seed)
     random = draw.random
@@ -87,9 +85,7 @@ def test_convolution(seed: int, tmp_path: Path) -> None:
     count = (outputs,) if spread else ()
     stored = draw.stored(w, count)
     stored["b"] = random.integers(-2000, 2000, outputs).astype(np.int32)
-    padded = np.pad(
-        x.astype(np.int64) - int(stored["xz"]), [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])]
-    )
+    padded = np.pad(x.astype(np.int64) - int(stored["xz"]), [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])])
     wide = w.astype(np.int64) - np.broadcast_to(stored["wz"], (outputs,)).astype(np.int64).reshape(-1, 1, 1, 1)
     extents = [(size - 1) * gap + 1 for size, gap in zip((rows, columns), dilations, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(padded[0], extents, (1, 2))
@@ -111,9 +107,7 @@ def test_convolution(seed: int, tmp_path: Path) -> None:
     _check(model, x, wanted, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12))]
-)
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12))])
 def test_matrix_product(seed: int, tmp_path: Path) -> None:
     draw = _Draw(seed + 100)
     rows, depth, columns = (int(extent) for extent in draw.random.integers(1, 40, 3))

@@ -294,9 +294,7 @@ def test_each_refusal_says_what_would_help(tmp_path: Path) -> None:
 
 
 def test_shapes_that_do_not_fit_together() -> None:
-    proto = model(
-        [node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 3]), value("w", [4, 5])], [value("y", [2, 5])]
-    )
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 3]), value("w", [4, 5])], [value("y", [2, 5])])
     assert "breaks ONNX's rules" in refusal(proto)
 
 

@@ -39,9 +39,7 @@ def test_a_good_model_is_taken() -> None:
 
 def test_every_unsupported_operator_is_named_with_its_tensor() -> None:
     text = refusal(
-        chain(
-            [("Frobnicate", ["x"], ["a"]), ("RELU", ["a"], ["b"]), ("RANK", ["b"], ["c"]), ("LSTM", ["c"], ["y"])]
-        )
+        chain([("Frobnicate", ["x"], ["a"]), ("RELU", ["a"], ["b"]), ("RANK", ["b"], ["c"]), ("LSTM", ["c"], ["y"])])
     )
     assert "operators that are not supported: Frobnicate (at a), RANK (at c), LSTM (at y)" in text
 

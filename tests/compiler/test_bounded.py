@@ -36,9 +36,7 @@ def test_the_result_comes_back_and_nothing_else_changes() -> None:
     assert pid != os.getpid() and content == bytes(1 << 20) and here == []
 
 
-def test_terminal_output_is_in_the_log(
-    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_terminal_output_is_in_the_log(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     def work() -> None:
         os.write(1, b"one\n")
         os.write(2, b"[12:00:00] relax.cc:67: Warning: two\n")
@@ -113,9 +111,7 @@ def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         run_bounded("m", "try", work)
 
 
-def test_what_waits_too_long_is_ended_with_what_it_started(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_waits_too_long_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def work() -> None:
         started = subprocess.Popen(["sleep", "1000"])
         (tmp_path / "draft").write_text(str(started.pid))

@@ -69,9 +69,7 @@ def numpy_says(operation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_helpers_agree_with_numpy_on_the_edges(
-    dtype: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_helpers_agree_with_numpy_on_the_edges(dtype: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     operations = ["max", "min", "floordiv", "floormod"]
     operations += ["add", "sub", "mul", "shl"] if dtype in ("int32", "int64") else []
     limits, kind = np.iinfo(dtype), C_TYPES[dtype]

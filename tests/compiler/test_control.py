@@ -18,9 +18,7 @@ RANDOM = np.random.default_rng(16)
 Graph = tuple[Builder, Sequence[str], Sequence[str]]
 
 
-def _graph(
-    tensors: dict[str, tuple[tuple[int, ...], str]], inputs: Sequence[str], outputs: Sequence[str]
-) -> Graph:
+def _graph(tensors: dict[str, tuple[tuple[int, ...], str]], inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
     builder = Builder()
     for name, (shape, dtype) in tensors.items():
         scale = {"scale": 0.05, "zero_point": -3} if dtype == "int8" else {}
@@ -239,9 +237,7 @@ def test_what_does_not_fit_together_is_refused(content: bytes, text: str) -> Non
 
 
 def test_a_graph_that_calls_itself_is_refused() -> None:
-    branch = _graph(
-        {"which": ((1,), "bool"), "x": ((2,), "float32"), "y": ((2,), "float32")}, ["which", "x"], ["y"]
-    )
+    branch = _graph({"which": ((1,), "bool"), "x": ((2,), "float32"), "y": ((2,), "float32")}, ["which", "x"], ["y"])
     branch[0].operator("IF", ["which", "x"], ["y"], then_subgraph_index=1, else_subgraph_index=1)
     builder, _, _ = _graph({"which": ((1,), "bool"), "x": ((2,), "float32"), "y": ((2,), "float32")}, [], [])
     builder.operator("IF", ["which", "x"], ["y"], then_subgraph_index=1, else_subgraph_index=1)

@@ -32,9 +32,7 @@ def _kernel(content: bytes, given: Arrays) -> Arrays:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", [*range(3), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(3, 60))]
-)
+@pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(3, 60))])
 @pytest.mark.parametrize("regular", [False, True], ids=["fast", "regular"])
 def test_detections_equal_the_kernel_s(number: int, regular: bool, tmp_path: Path) -> None:
     draw = Draw(f"{OPERATOR}/{regular}/{number}", "float32")
@@ -52,9 +50,7 @@ def test_detections_equal_the_kernel_s(number: int, regular: bool, tmp_path: Pat
 def test_quantised_operands_count_as_what_they_stand_for(tmp_path: Path) -> None:
     """TensorFlow Lite takes them; that of microcontrollers only in floats."""
     draws = [Draw(f"{OPERATOR}/uint8", "float32") for _ in range(2)]
-    real, quantised = (
-        a_detection(d, regular=True, dtype=t) for d, t in zip(draws, ("float32", "uint8"), strict=True)
-    )
+    real, quantised = (a_detection(d, regular=True, dtype=t) for d, t in zip(draws, ("float32", "uint8"), strict=True))
     random = draws[0].random
     given = [random.integers(0, 256, spec.shape).astype(np.uint8) for spec in quantised.inputs[:2] if spec]
     reals = [((array.astype(np.float32) - zero) / 64) for array, zero in zip(given, (100, 3), strict=True)]
@@ -69,8 +65,6 @@ def test_results_without_a_shape_are_refused() -> None:
     layer = a_detection(Draw(OPERATOR, "float32"), regular=True)
     layer = type(layer)(layer.inputs, [type(spec)((1,), "float32") for spec in layer.outputs], layer.options)
     model = from_tflite(layer.content(OPERATOR), "m")
-    with pytest.raises(
-        CompileError, match=rf"{OPERATOR} \(at out0\): its shapes and options do not fit"
-    ) as caught:
+    with pytest.raises(CompileError, match=rf"{OPERATOR} \(at out0\): its shapes and options do not fit") as caught:
         compile_model(model)
     assert "room for max_detections boxes" in caught.value.hint

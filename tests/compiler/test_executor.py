@@ -89,9 +89,7 @@ class Breakable:
         source = library.sources[f"{library.name}.c"]
         source = re.sub(r"static const uint8_t description\[\d+\] = \{[^}]*\};", "", source)
         source = source.replace("static const digits_graph_t graph = {\n", "digits_graph_t graph = {\n")
-        source = source.replace(
-            "        description,\n        sizeof description,\n", "        given, given_bytes,\n"
-        )
+        source = source.replace("        description,\n        sizeof description,\n", "        given, given_bytes,\n")
         source = source.replace(
             "int32_t digits_run(", "const uint8_t *given;\nuint32_t given_bytes;\nint32_t digits_run("
         )

@@ -20,8 +20,7 @@ def test_the_largest_of_nothing_but_minus_infinity_is_that(rank: int, tmp_path: 
         helper.make_node("Neg", ["p"], ["y"]),
     ]
     given, made = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, extents)
-        for name, extents in (("x", shape), ("y", half))
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, extents) for name, extents in (("x", shape), ("y", half))
     )
     graph = helper.make_graph(nodes, "g", [given], [made])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -132,8 +132,7 @@ def relax_case(
 def relax_model(operator: Callable[..., Any], inputs: Sequence[Array]) -> Model:
     builder = relax.BlockBuilder()
     variables = [
-        relax.Var(f"in{number}", relax.TensorType(array.shape, str(array.dtype)))
-        for number, array in enumerate(inputs)
+        relax.Var(f"in{number}", relax.TensorType(array.shape, str(array.dtype))) for number, array in enumerate(inputs)
     ]
     with builder.function("main", variables):
         with builder.dataflow():

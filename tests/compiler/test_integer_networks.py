@@ -24,9 +24,7 @@ class _Network:
         self._builder = Builder()
         self._random = np.random.default_rng(4)
         self._float_borders = float_borders
-        self._input = self._builder.tensor(
-            "x", shape, "float32" if float_borders else "int8", **self._kept(0.5, 3)
-        )
+        self._input = self._builder.tensor("x", shape, "float32" if float_borders else "int8", **self._kept(0.5, 3))
         self._last, self._shape, self._scale, self._zero = "x", shape, 0.5, 3
         if float_borders:
             self._append("QUANTIZE", shape, 0.5, 3)

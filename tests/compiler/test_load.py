@@ -128,9 +128,7 @@ def test_damaged_json(content: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_json_that_only_tvm_can_refuse(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_text(
-        '{"root_index": 0, "nodes": [{"type": "ir.IRModule", "data": {"functions": 9}}]}'
-    )
+    (tmp_path / "m.json").write_text('{"root_index": 0, "nodes": [{"type": "ir.IRModule", "data": {"functions": 9}}]}')
     with pytest.raises(CompileError, match="TVM could not read the module"):
         load(tmp_path / "m.json")
 
@@ -184,16 +182,12 @@ def test_a_program_that_torchao_has_quantised(tmp_path: Path) -> None:
     assert "conv2d_int8" in [call.kind for call in compile_model(model).calls]
 
 
-def test_a_quantised_program_without_torchao_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quantised_program_without_torchao_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     monkeypatch.setitem(sys.modules, "torchao", None)
     with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
         archive.writestr("m/archive_format", "pt2 quantized_decomposed")
-    with pytest.raises(
-        ConfigError, match=r"quantised by torchao, which is not installed\n  hint: install the extra"
-    ):
+    with pytest.raises(ConfigError, match=r"quantised by torchao, which is not installed\n  hint: install the extra"):
         load(tmp_path / "m.pt2", run_python=True)
 
 

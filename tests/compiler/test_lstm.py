@@ -14,9 +14,7 @@ pytestmark = pytest.mark.slow
 
 def _layer(random: np.random.Generator, depth: int, units: int) -> Layer:
     widths = [depth] * 4 + [units] * 4
-    weights = [
-        Spec((units, width), "int8", 0.004, data=random.integers(-127, 128, (units, width))) for width in widths
-    ]
+    weights = [Spec((units, width), "int8", 0.004, data=random.integers(-127, 128, (units, width))) for width in widths]
     biases = [Spec((units,), "int32", data=random.integers(-9000, 9000, units)) for _ in range(4)]
     data = Spec((2, 3, depth), "int8", 1 / 128, -3)
     hidden = Spec((2, units), "int8", 1 / 128, 4, variable=True)

@@ -82,9 +82,7 @@ def test_a_broken_rule_names_node_and_tensors(nodes: list[onnx.NodeProto], reaso
 
 
 def test_an_input_without_a_type() -> None:
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])], "g", [_value("x", [2])], [_value("y", [2])]
-    )
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [_value("x", [2])], [_value("y", [2])])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     proto.graph.input[0].ClearField("type")
     assert "input 'x': is not a tensor" in _refusal(proto.SerializeToString())

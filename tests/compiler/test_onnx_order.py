@@ -43,15 +43,11 @@ def model(
     return helper.make_model(graph, functions=functions, opset_imports=domains, ir_version=10)
 
 
-def outputs_of(
-    proto: onnx.ModelProto, given: Mapping[str, npt.NDArray[Any]], **options: Any
-) -> list[npt.NDArray[Any]]:
+def outputs_of(proto: onnx.ModelProto, given: Mapping[str, npt.NDArray[Any]], **options: Any) -> list[npt.NDArray[Any]]:
     return reference(from_onnx(proto.SerializeToString(), "m", **options))(list(given.values()))
 
 
-def check(
-    proto: onnx.ModelProto, given: Mapping[str, npt.NDArray[Any]], rtol: float = 1e-6, **options: Any
-) -> None:
+def check(proto: onnx.ModelProto, given: Mapping[str, npt.NDArray[Any]], rtol: float = 1e-6, **options: Any) -> None:
     wanted = ReferenceEvaluator(proto).run(None, dict(given))
     for result, golden in zip(outputs_of(proto, given, **options), wanted, strict=True):
         np.testing.assert_allclose(result, np.asarray(golden, result.dtype), rtol=rtol, atol=1e-6)
@@ -68,9 +64,7 @@ def test_functions_of_the_file_that_call_each_other() -> None:
         node("LeakyRelu", ["t"], ["u"]),
         node("Neg", ["u"], ["b"]),
     ]
-    body[1].attribute.append(
-        onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
-    )
+    body[1].attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
     outer = helper.make_function("mine", "Outer", ["a"], ["b"], body, IDS, ["slope"])
     nodes = [
         node("Outer", ["x"], ["h"], domain="mine", slope=0.5),
@@ -82,9 +76,7 @@ def test_functions_of_the_file_that_call_each_other() -> None:
 
 def test_a_function_that_calls_itself_is_refused() -> None:
     endless = helper.make_function("mine", "F", ["a"], ["b"], [node("F", ["a"], ["b"], domain="mine")], IDS)
-    proto = model(
-        [node("F", ["x"], ["y"], domain="mine")], [value("x", [2])], [value("y", [2])], functions=[endless]
-    )
+    proto = model([node("F", ["x"], ["y"], domain="mine")], [value("x", [2])], [value("y", [2])], functions=[endless])
     with pytest.raises(CompileError, match="a function that the file defines cannot be inlined: F"):
         from_onnx(proto.SerializeToString(), "m")
 
@@ -133,9 +125,7 @@ def test_places_of_constants_other_than_zero(opset: int) -> None:
 
 
 def test_sizes_of_results_that_an_edit_left_behind() -> None:
-    proto = model(
-        [node("Relu", ["x"], ["h"]), node("Neg", ["h"], ["y"])], [value("x", [2, 8])], [value("y", [1, 8])]
-    )
+    proto = model([node("Relu", ["x"], ["h"]), node("Neg", ["h"], ["y"])], [value("x", [2, 8])], [value("y", [1, 8])])
     proto.graph.value_info.append(value("h", [1, 8]))
     assert (outputs_of(proto, X)[0] == -np.maximum(X["x"], 0)).all()
 
@@ -187,9 +177,7 @@ def test_narrow_constants_that_are_dequantised(dtype: str) -> None:
     check(model(nodes, [value("x", [2, 8])], [value("y", [2, 6])], [weights, scales]), X, 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("axis", "block", "shape"), [(0, 4, (2, 6)), (0, 3, (3, 6)), (1, 2, (8, 3)), (-1, 6, (8, 1))]
-)
+@pytest.mark.parametrize(("axis", "block", "shape"), [(0, 4, (2, 6)), (0, 3, (3, 6)), (1, 2, (8, 3)), (-1, 6, (8, 1))])
 @pytest.mark.parametrize("dtype", [np.int8, ml_dtypes.int4])
 def test_constants_in_blocks(axis: int, block: int, shape: tuple[int, int], dtype: Any) -> None:
     stored = [
@@ -198,9 +186,7 @@ def test_constants_in_blocks(axis: int, block: int, shape: tuple[int, int], dtyp
         numpy_helper.from_array(RANDOM.integers(-8, 8, shape).astype(dtype), "z"),
     ]
     dequantise = node("DequantizeLinear", ["w", "s", "z"], ["r"], axis=axis, block_size=block)
-    proto = model(
-        [dequantise, node("MatMul", ["x", "r"], ["y"])], [value("x", [2, 8])], [value("y", [2, 6])], stored
-    )
+    proto = model([dequantise, node("MatMul", ["x", "r"], ["y"])], [value("x", [2, 8])], [value("y", [2, 6])], stored)
     scale, zero = (
         np.repeat(numpy_helper.to_array(tensor).astype(np.float32), block, axis).take(range((8, 6)[axis]), axis)
         for tensor in stored[1:]
@@ -221,9 +207,7 @@ def test_clip_of_an_lstm_limits_sums_and_not_the_cell() -> None:
     """As onnxruntime; ONNX's definition leaves it open, and its evaluator ignores the attribute."""
     w, r = (RANDOM.uniform(-0.1, 1, (1, 8, width)).astype(np.float32) for width in (8, 2))
     lstm = node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2, clip=0.5)
-    proto = model(
-        [lstm], [value("x", [4, 2, 8])], [value("y", [4, 1, 2, 2])], [constant("w", w), constant("r", r)]
-    )
+    proto = model([lstm], [value("x", [4, 2, 8])], [value("y", [4, 1, 2, 2])], [constant("w", w), constant("r", r)])
     x = RANDOM.uniform(0, 1, (4, 2, 8)).astype(np.float32)
     hidden = cell = np.zeros((2, 2))
     wanted = []
@@ -252,8 +236,6 @@ def test_shape_of_an_output_need_not_be_stated() -> None:
 
 
 def test_old_files_need_not_list_constants_as_inputs() -> None:
-    proto = model(
-        [node("Add", ["x", "c"], ["y"])], [value("x", (2, 8))], [value("y", (2, 8))], [constant("c", X["x"])]
-    )
+    proto = model([node("Add", ["x", "c"], ["y"])], [value("x", (2, 8))], [value("y", (2, 8))], [constant("c", X["x"])])
     proto.ir_version = 3
     check(proto, X)

@@ -35,10 +35,7 @@ def model(
     graph = helper.make_graph(
         nodes,
         "g",
-        [
-            helper.make_tensor_value_info(name, KINDS[str(value.dtype)], value.shape)
-            for name, value in inputs.items()
-        ],
+        [helper.make_tensor_value_info(name, KINDS[str(value.dtype)], value.shape) for name, value in inputs.items()],
         [helper.make_tensor_value_info(name, KINDS[kind], shape) for name, (kind, shape) in outputs.items()],
         [numpy_helper.from_array(value, name) for name, value in stored.items()],
     )

@@ -59,23 +59,17 @@ def assert_answer(text: str, answer: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_example_gives_the_reference_result(
-    compiler: str, package: Path, answer: np.ndarray, tmp_path: Path
-) -> None:
+def test_example_gives_the_reference_result(compiler: str, package: Path, answer: np.ndarray, tmp_path: Path) -> None:
     assert_answer(build_and_run(package, compiler, tmp_path), answer)
 
 
-def test_example_gives_the_reference_result_under_sanitizers(
-    package: Path, answer: np.ndarray, tmp_path: Path
-) -> None:
+def test_example_gives_the_reference_result_under_sanitizers(package: Path, answer: np.ndarray, tmp_path: Path) -> None:
     flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     assert_answer(build_and_run(package, "gcc", tmp_path, flags), answer)
 
 
 @pytest.mark.slow
-def test_example_gives_the_reference_result_on_a_cortex_m(
-    package: Path, answer: np.ndarray, tmp_path: Path
-) -> None:
+def test_example_gives_the_reference_result_on_a_cortex_m(package: Path, answer: np.ndarray, tmp_path: Path) -> None:
     assert_answer(build_and_run_on_arm(package, tmp_path), answer)
 
 

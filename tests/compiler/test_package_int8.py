@@ -18,9 +18,7 @@ IMAGE = quantize.quantized_images(held_out()[0][:1])[0][None]
 
 
 def packaged(executor: Literal["aot", "graph"], target: Target, folder: Path) -> Path:
-    archive = package_model(
-        quantize.MODEL, folder / "digits.tar", executor=executor, target=target, example=[IMAGE]
-    )
+    archive = package_model(quantize.MODEL, folder / "digits.tar", executor=executor, target=target, example=[IMAGE])
     return unpack(archive, folder / "package")
 
 
@@ -39,9 +37,7 @@ def test_example_gives_the_reference_kernels_result(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_example_equals_the_reference_kernels_on_a_cortex_m(
-    executor: Literal["aot", "graph"], tmp_path: Path
-) -> None:
+def test_example_equals_the_reference_kernels_on_a_cortex_m(executor: Literal["aot", "graph"], tmp_path: Path) -> None:
     assert_answer(build_and_run_on_arm(packaged(executor, Target(extensions=("dsp",)), tmp_path), tmp_path))
 
 

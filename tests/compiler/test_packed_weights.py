@@ -19,9 +19,7 @@ from utvm.errors import CompileError
 Array = npt.NDArray[np.generic]
 
 
-def _model(
-    dtype: str, packed: tuple[Array, bytes] | None, weights: Array, scales: list[float], axis: int
-) -> bytes:
+def _model(dtype: str, packed: tuple[Array, bytes] | None, weights: Array, scales: list[float], axis: int) -> bytes:
     """Return a model that adds weights to its input; they come out of a TFLM_DECODE if they are packed."""
     builder = Builder()
     quantised = {"int8": {"scale": 0.5}, "int16": {"scale": 1 / 4096}}.get(dtype, {})
@@ -63,8 +61,7 @@ def _pruned(weights: Array) -> tuple[Array, bytes]:
 def _codes(weights: Array) -> dict[int, str]:
     """Return Huffman's codes."""
     trees = [
-        (count, number, {value: ""})
-        for number, (value, count) in enumerate(Counter(weights.ravel().tolist()).items())
+        (count, number, {value: ""}) for number, (value, count) in enumerate(Counter(weights.ravel().tolist()).items())
     ]
     while len(trees) > 1:
         one, other, *trees = sorted(trees, key=lambda tree: tree[:2])

@@ -79,9 +79,7 @@ def examples(draw: st.DrawFn) -> Example:
     """Graphs of up to 12 steps with several inputs, branches, dead ends, workspaces and overlaps."""
     inputs, steps = draw(st.integers(1, 3)), draw(st.integers(1, 12))
     sizes = draw(st.lists(st.integers(1, 125), min_size=inputs + steps, max_size=inputs + steps))
-    edges = [
-        draw(st.lists(st.integers(0, inputs + number - 1), min_size=1, max_size=3)) for number in range(steps)
-    ]
+    edges = [draw(st.lists(st.integers(0, inputs + number - 1), min_size=1, max_size=3)) for number in range(steps)]
     distances = st.one_of(st.none(), st.sampled_from([0, 0, 4, 40, 200]))
     return chain(
         [4 * size for size in sizes],
@@ -264,9 +262,7 @@ def test_everything_begins_where_its_elements_may(shapes: list[tuple[int, str]],
     tensors = [Tensor(f"t{number}", (count,), dtype) for number, (count, dtype) in enumerate(shapes)]
     places = [Location("input", 0), *(Location("buffer", number) for number in range(len(shapes) - 2))]
     places.append(Location("output", 0))
-    steps = tuple(
-        Step(f"f{number}", tuple(places[:number]), (places[number],)) for number in range(1, len(places))
-    )
+    steps = tuple(Step(f"f{number}", tuple(places[:number]), (places[number],)) for number in range(1, len(places)))
     graph = Graph((tensors[0],), tuple(tensors[1:-1]), (), steps, (tensors[-1],), {})
     plan = plan_memory(graph, {step.function: workspace for step in steps}, {})
     for (kind, number), block in plan.blocks.items():

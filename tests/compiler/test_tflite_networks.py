@@ -30,15 +30,11 @@ class _Network:
         zero = zero if self.dtype == "int8" else 0
         return self.builder.tensor(name, shape, self.dtype, scale=self.scales[name], zero_point=zero)
 
-    def layer(
-        self, operator: str, source: str, result: str, shape: tuple[int, ...], axis: int, **how: Any
-    ) -> None:
+    def layer(self, operator: str, source: str, result: str, shape: tuple[int, ...], axis: int, **how: Any) -> None:
         """Add a layer with weights and a bias, whose quantised dimension is none that it has."""
         scales = self.random.uniform(0.002, 0.01, shape[axis]).astype(np.float32)
         weights, bias = f"{result}/w", f"{result}/b"
-        self.builder.tensor(
-            weights, shape, "int8", self.random.integers(-127, 128, shape), scale=scales, axis=axis
-        )
+        self.builder.tensor(weights, shape, "int8", self.random.integers(-127, 128, shape), scale=scales, axis=axis)
         numbers = self.random.integers(-3000, 3000, shape[axis])
         wide = "int32" if self.dtype == "int8" else "int64"
         own = scales * np.float32(self.scales[source])
@@ -81,6 +77,4 @@ def test_a_network_has_the_kernels_bits_in_integers_alone(dtype: str, target: Ta
     library = compile_model(from_tflite(content, "m"), target=target)
     (expected,) = tflite_micro(content, [[image]], 3)
     assert not library.leftovers
-    assert [each.tolist() for each in HostLibrary(library, tmp_path)(image)] == [
-        each.tolist() for each in expected
-    ]
+    assert [each.tolist() for each in HostLibrary(library, tmp_path)(image)] == [each.tolist() for each in expected]

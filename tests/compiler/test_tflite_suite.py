@@ -86,9 +86,7 @@ def test_so_has_each_of_256_numbers(operator: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("operator", "scale", "zero"), [("LOGISTIC", 1 / 256, -128), ("TANH", 1 / 128, 0)])
-def test_so_has_each_of_256_numbers_of_a_saturating_one(
-    operator: str, scale: float, zero: int, tmp_path: Path
-) -> None:
+def test_so_has_each_of_256_numbers_of_a_saturating_one(operator: str, scale: float, zero: int, tmp_path: Path) -> None:
     # From 8 on, a step is more than the kernels' numbers hold.
     tensors = [
         (Spec((256,), "int8", coarse, -7), Spec((256,), "int8", scale, zero)) for coarse in (0.02, 0.9, 7.9, 8, 20)

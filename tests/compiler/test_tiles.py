@@ -64,9 +64,7 @@ def convolved(x: Array, kernel: Array, shape: Shape) -> Array:
     """Convolve as a loop over channels, rows and columns does, which are the outermost, and the innermost."""
     top, left, bottom, right = shape.pads
     x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    extents = [
-        (x.shape[2 + n] - shape.dilation[n] * (shape.filter[n] - 1) - 1) // shape.strides[n] + 1 for n in (0, 1)
-    ]
+    extents = [(x.shape[2 + n] - shape.dilation[n] * (shape.filter[n] - 1) - 1) // shape.strides[n] + 1 for n in (0, 1)]
     inner, outer = shape.channels // shape.group, shape.outputs // shape.group
     total = np.zeros((1, shape.outputs, *extents), np.float32)
     first = np.arange(shape.outputs) // outer * inner

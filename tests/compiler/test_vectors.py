@@ -22,9 +22,7 @@ _SHAPES = [
     # Read in rounds, from a strip and as they lie there; the first have a row behind the last window.
     Shape(channels=100, outputs=5, height=3, width=4, relu=True),
     Shape(channels=300, outputs=6, height=2, width=3, filter=(1, 1), padding=_POINT),
-    Shape(
-        channels=300, outputs=9, height=2, width=2, strides=(2, 1), filter=(1, 1), padding=_POINT, residual=True
-    ),
+    Shape(channels=300, outputs=9, height=2, width=2, strides=(2, 1), filter=(1, 1), padding=_POINT, residual=True),
     # Pixels that are shorter than a vector: the last ones must not be read behind the image.
     Shape(channels=1, outputs=3, height=5, width=7, filter=(1, 1), padding=_POINT),
     Shape(channels=24, outputs=12, height=3, width=3, filter=(1, 1), padding=_POINT, relu=True),

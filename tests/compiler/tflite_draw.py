@@ -48,9 +48,7 @@ class Layer:
         names = [add(builder, f"in{number}", each) for number, each in enumerate(self.inputs)]
         results = [self._add(builder, f"out{number}", each) for number, each in enumerate(self.outputs)]
         builder.operator(operator, names, [str(name) for name in results], **self.options)
-        given = [
-            str(name) for name, each in zip(names, self.inputs, strict=True) if each is not None and each.is_given
-        ]
+        given = [str(name) for name, each in zip(names, self.inputs, strict=True) if each is not None and each.is_given]
         return builder.finish(given, [str(name) for name in results])
 
     def in_halves(self) -> "Layer":

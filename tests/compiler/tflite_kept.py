@@ -22,13 +22,10 @@ def a_lstm(draw: Draw) -> Layer:
         return None if real else float(np.exp(draw.random.uniform(np.log(0.002), np.log(0.03))))
 
     weights = [
-        _weights(draw, (units, width), "float32" if real else "int8", scale())
-        for width in [depth] * 4 + [units] * 4
+        _weights(draw, (units, width), "float32" if real else "int8", scale()) for width in [depth] * 4 + [units] * 4
     ]
     bias_type = "float32" if real else "int64" if wide else "int32"
-    biases = [
-        Spec((units,), bias_type, data=draw.random.normal(0, 1, units) * (1 if real else 3000)) for _ in range(4)
-    ]
+    biases = [Spec((units,), bias_type, data=draw.random.normal(0, 1, units) * (1 if real else 3000)) for _ in range(4)]
     data = draw.tensor(
         (steps, batches, depth) if major else (batches, steps, depth), zero=0 if wide else draw.pick(0, 5)
     )

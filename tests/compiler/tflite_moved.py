@@ -15,8 +15,7 @@ def a_concatenation(draw: Draw) -> Layer:
     axis = draw.integer(0, len(shape) - 1)
     first = draw.tensor(shape)
     parts = [
-        draw.like(first, (*shape[:axis], draw.integer(1, 5), *shape[axis + 1 :]))
-        for _ in range(draw.integer(1, 4))
+        draw.like(first, (*shape[:axis], draw.integer(1, 5), *shape[axis + 1 :])) for _ in range(draw.integer(1, 4))
     ]
     whole = (*shape[:axis], sum(part.shape[axis] for part in parts), *shape[axis + 1 :])
     return Layer(parts, [draw.like(first, whole)], {"axis": draw.pick(axis, axis - len(shape))})
@@ -129,9 +128,7 @@ def a_strided(draw: Draw) -> Layer:
             last = first + 1
         if whole:
             masks["begin_mask"] |= 1 << axis
-        covered = range(extent)[
-            None if whole else first : None if masks["end_mask"] >> axis & 1 else last : stride
-        ]
+        covered = range(extent)[None if whole else first : None if masks["end_mask"] >> axis & 1 else last : stride]
         begins.append(first)
         ends.append(last)
         strides.append(stride)

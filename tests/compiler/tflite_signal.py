@@ -102,9 +102,7 @@ def a_stacker(draw: Draw) -> Layer:
         "stacker_right_context": 0,
         "stacker_step": 1,
     }
-    return Layer(
-        [Spec((channels,), "int16")], [Spec((channels * (left + 1),), "int16"), Spec((), "bool")], options
-    )
+    return Layer([Spec((channels,), "int16")], [Spec((channels * (left + 1),), "int16"), Spec((), "bool")], options)
 
 
 def an_overlap(draw: Draw) -> Layer:

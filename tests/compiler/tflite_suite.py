@@ -64,9 +64,7 @@ def cases(names: Sequence[str], number: int) -> list[Case]:
         row, _, dtype = layer.rpartition("/")
         content, sets = draw_layer(row, dtype, number)
         # Of weights of 8 bits for real numbers, the kernels refuse some, and read others as if they were real.
-        drawn.append(
-            Case(layer, f"m{count}", content, [(given, []) for given in sets], not row.startswith("hybrid"))
-        )
+        drawn.append(Case(layer, f"m{count}", content, [(given, []) for given in sets], not row.startswith("hybrid")))
     ask([case for case in drawn if case.runs])
     return drawn
 

@@ -92,9 +92,7 @@ _SKIPPED = (
 def arguments() -> dict[str, list[str]]:
     """Return the importer's table: operator to the names of arguments."""
     rows = yaml.safe_load(Path(torch_file.__file__).with_name("torch_arguments.yaml").read_text())["arguments"]
-    return {
-        item.partition("/")[0]: re.findall(r"\w+", key) for key, items in rows.items() for item in items.split()
-    }
+    return {item.partition("/")[0]: re.findall(r"\w+", key) for key, items in rows.items() for item in items.split()}
 
 
 def aten(name: str) -> Any:
@@ -115,19 +113,13 @@ def overloads() -> list[Any]:
     found = []
     for schema in sorted(torch._C._jit_get_all_schemas(), key=str):
         packet = schema.name.removeprefix("aten::")
-        if (
-            not schema.name.startswith("aten::")
-            or packet.endswith("_")
-            or any(word in packet for word in _SKIPPED)
-        ):
+        if not schema.name.startswith("aten::") or packet.endswith("_") or any(word in packet for word in _SKIPPED):
             continue
         overload = getattr(getattr(torch.ops.aten, packet, None), schema.overload_name or "default", None)
         returns = [str(value.type) for value in schema.returns]
         if overload not in known or schema.is_mutable or tags & set(overload.tags) or returns[:1] != ["Tensor"]:
             continue
-        if schema.overload_name.endswith("out") or not any(
-            str(item.type) == "Tensor" for item in schema.arguments
-        ):
+        if schema.overload_name.endswith("out") or not any(str(item.type) == "Tensor" for item in schema.arguments):
             continue
         found.append(overload)
     return found

@@ -218,9 +218,7 @@ def page(results: dict[str, str], versions: dict[str, str]) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     total = f"{len(results)} of {len(networks())} networks in the list were tried: {kinds}."
     head = _HEAD.format(libraries=libraries, torch=versions["torch"])
-    return (
-        head + total + "\n\n| network | input | options | result |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
-    )
+    return head + total + "\n\n| network | input | options | result |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def main(cache: str, word: str = "") -> None:

@@ -228,11 +228,7 @@ def judge_programs(drawn: Sequence[Any], directory: Path) -> dict[str, Outcome]:
     able = [each for each in able if each.name not in bad]
     for each, answers in zip(able, answers_of(able, libraries, program), strict=True):
         pairs = [] if isinstance(answers, str) else zip(each.sets[0][1], answers[0], strict=True)
-        text = (
-            answers
-            if isinstance(answers, str)
-            else "; ".join(filter(None, (_difference(*pair) for pair in pairs)))
-        )
+        text = answers if isinstance(answers, str) else "; ".join(filter(None, (_difference(*pair) for pair in pairs)))
         outcomes[each.case] = Outcome(each.case, "wrong" if text else "right", text)
     return outcomes
 

@@ -60,9 +60,7 @@ def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None
 
 
 def test_wrong_chip_is_refused_before_flashing(board: Board, tmp_path: Path) -> None:
-    other = _variant(
-        board, tmp_path, lambda content: content["physical"]["identity"].update(value=0x451)
-    )  # STM32F76x
+    other = _variant(board, tmp_path, lambda content: content["physical"]["identity"].update(value=0x451))  # STM32F76x
     with (
         pytest.raises(BoardError, match=r"is not stm32f746: DBGMCU_IDCODE reads 0x449, not 0x451"),
         attach(other, "virtual", log_directory=tmp_path),
@@ -103,9 +101,7 @@ def test_cycles_of_a_chip_are_held_against_the_model(
         select = f"st-link backend tcp {chip.health_match['stlink']}"
         on_the_desk = _variant(board, tmp_path, lambda content: content["physical"].update(select_serial=select))
         where = BoardSelection(f"{on_the_desk.directory}:cycles=model", "physical")
-        run_model(
-            choices.RunChoice(model=str(ROOT / "models" / "digits" / "digits_int8.tflite")), where, "", False
-        )
+        run_model(choices.RunChoice(model=str(ROOT / "models" / "digits" / "digits_int8.tflite")), where, "", False)
     text = capsys.readouterr().out
     (row,) = map(json.loads, (tmp_path / "build" / "silicon.jsonl").read_text().splitlines())
     assert row["clock_hz"] == 216_000_000

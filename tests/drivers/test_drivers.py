@@ -131,9 +131,7 @@ def test_another_driver_drives_suites_and_models(installed: Inv, tmp_path: Path)
     assert '"serial": "SHELF-3"' in (tmp_path / "reports" / "latest" / "report.json").read_text()
     boards_of_the_night = tmp_path / "nightly.yaml"
     boards_of_the_night.write_text(f"boards:\n  - {{board: {board}, suites: [health], serial: SHELF-3}}\n")
-    assert "SHELF-3" in installed(
-        "nightly", f"--config={boards_of_the_night}", f"--report-dir={tmp_path / 'nights'}"
-    )
+    assert "SHELF-3" in installed("nightly", f"--config={boards_of_the_night}", f"--report-dir={tmp_path / 'nights'}")
 
 
 def test_another_driver_is_served_to_tvm_s_own_client(

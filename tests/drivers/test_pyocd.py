@@ -65,9 +65,7 @@ def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None
 
 
 # pyOCD knows the first chip and not the second, whose flash is programmed by an algorithm of the runtime's.
-@pytest.mark.parametrize(
-    "board", ["nrf52840dk:driver=pyocd", pytest.param("nrf5340dk", marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("board", ["nrf52840dk:driver=pyocd", pytest.param("nrf5340dk", marks=pytest.mark.nightly)])
 def test_suites_pass_and_the_report_says_who_drove_the_board(board: str, tmp_path: Path) -> None:
     words = ("hil", "--board", board, "--suite", _SUITES, "--report-dir", tmp_path)
     done = inv(*words)
@@ -170,9 +168,7 @@ def test_a_chip_that_pyocd_does_not_know_is_one_clear_error(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("board", ["nrf52840dk:driver=pyocd", "nrf5340dk"])
-def test_where_it_is_not_installed_that_is_said(
-    board: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_it_is_not_installed_that_is_said(board: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pyocd, "find", lambda: None)
     with (
         pytest.raises(ToolchainError, match=r"pyOCD.*is not installed") as caught,

@@ -100,9 +100,7 @@ def test_hanging_probe_is_reset_once_and_openocd_restarted(
         assert "was reset" in connection.describe()
 
 
-def test_openocd_trouble_stays_with_a_working_probe(
-    plug: Plug, behind: Callable[[str], Board], tmp_path: Path
-) -> None:
+def test_openocd_trouble_stays_with_a_working_probe(plug: Plug, behind: Callable[[str], Board], tmp_path: Path) -> None:
     plug(HangingStLink(SERIAL))
     with (
         pytest.raises(ProbeError, match="OpenOCD"),
@@ -132,9 +130,7 @@ loop:   wfi
 """
 
 
-def test_chip_in_stop_mode_is_reached_under_reset(
-    plug: Plug, behind: Callable[[str], Board], tmp_path: Path
-) -> None:
+def test_chip_in_stop_mode_is_reached_under_reset(plug: Plug, behind: Callable[[str], Board], tmp_path: Path) -> None:
     plug(HangingStLink(SERIAL))
     board = behind("")
     image = read_image(board, assemble(STOPS, tmp_path).elf)

@@ -32,9 +32,7 @@ def wheel(name: str, version: str = "1.0") -> Wheel:
     """A wheel whose file has its name and version as content."""
     content = f"{name} {version}".encode()
     file = f"{name}-{version}-py3-none-any.whl"
-    return Wheel(
-        name=name, version=version, file=file, size=len(content), sha256=hashlib.sha256(content).hexdigest()
-    )
+    return Wheel(name=name, version=version, file=file, size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def pylock(*files: tuple[str, str]) -> str:

@@ -16,9 +16,7 @@ def without_time_and_place(report: dict[str, Any]) -> dict[str, Any]:
     """What docs/report.md says that reports are compared by."""
     rest = {key: value for key, value in report.items() if key not in ("run_id", "started")}
     rest["environment"] = {key: value for key, value in report["environment"].items() if key != "place"}
-    rest["tests"] = [
-        {key: value for key, value in test.items() if key != "duration_s"} for test in report["tests"]
-    ]
+    rest["tests"] = [{key: value for key, value in test.items() if key != "duration_s"} for test in report["tests"]]
     return rest
 
 

@@ -146,8 +146,7 @@ def _folder(folder: Path, *entries: dict[str, Any], **states: dict[str, str]) ->
         for entry in entries:
             archive.writestr(f"{entry['id']}.json", json.dumps(entry))
     content = {
-        name: {"CVE-2026-9": {"releases": {"bookworm": {"urgency": "low", **state}}}}
-        for name, state in states.items()
+        name: {"CVE-2026-9": {"releases": {"bookworm": {"urgency": "low", **state}}}} for name, state in states.items()
     }
     (folder / "debian.json").write_text(json.dumps(content))
     return folder

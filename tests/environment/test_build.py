@@ -76,9 +76,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _maker(
-    small: Path, folder: Path, umask: int, *, become: Sequence[str] = (), **env: str
-) -> "subprocess.Popen[str]":
+def _maker(small: Path, folder: Path, umask: int, *, become: Sequence[str] = (), **env: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [*_OFFLINE, *become, sys.executable, "-c", _BUILD, small, small.parent / "store"],
         cwd=folder,

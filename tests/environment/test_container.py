@@ -305,8 +305,7 @@ def test_a_command_whose_guard_is_killed_removes_its_container(client: docker.Do
 def test_of_an_earlier_boot_only_what_does_not_run_is_removed(client: docker.DockerClient, engine: str) -> None:
     label = dataclasses.replace(current_owner(), boot="another").label
     made = [
-        client.containers.create("utvm:latest", ["sleep", "1000"], labels={LABEL: label}, init=True)
-        for _ in range(2)
+        client.containers.create("utvm:latest", ["sleep", "1000"], labels={LABEL: label}, init=True) for _ in range(2)
     ]
     try:
         made[0].start()

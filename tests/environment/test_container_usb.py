@@ -246,9 +246,7 @@ def test_node_gone_before_the_start_leaves_no_container(
         (("--board=host",), 2, "host is a process on this computer"),
     ],
 )
-def test_the_command_line_says_so_before_an_engine_is_asked(
-    options: tuple[str, ...], code: int, said: str
-) -> None:
+def test_the_command_line_says_so_before_an_engine_is_asked(options: tuple[str, ...], code: int, said: str) -> None:
     if code == 3 and Path("/dev/bus/usb").exists():
         pytest.skip("a machine without USB is missing")
     done = inv("docker.run", "true", *options, DOCKER_HOST="unix:///no-such-engine")

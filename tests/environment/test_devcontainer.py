@@ -44,9 +44,7 @@ def test_it_is_the_image_and_the_places_of_docker_run(settings: dict[str, Any]) 
         "source": "${localWorkspaceFolder}",
         "target": CHECKOUT,
     }
-    assert (
-        settings["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == f"{VENV}/bin/python"
-    )
+    assert settings["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == f"{VENV}/bin/python"
 
 
 def test_it_gives_no_rights_away(settings: dict[str, Any]) -> None:

@@ -86,9 +86,7 @@ def test_older_engines_find_the_same_image(image: Image) -> None:
 def test_a_bill_names_every_package_by_its_hash() -> None:
     lock = debian_lock(deb("libstdc++6", "12.2.0-14+deb12u1"), deb("perl", "5:1~rc1"))
     wheels = [wheel("idna", "3.20")]
-    terms = dict.fromkeys(
-        (package.sha256 for package in (*lock.packages, *wheels)), PackageLicences("MIT OR Zlib")
-    )
+    terms = dict.fromkeys((package.sha256 for package in (*lock.packages, *wheels)), PackageLicences("MIT OR Zlib"))
     terms[lock.packages[0].sha256] = PackageLicences(names=("ad-hoc",), reason="SPDX has no such name")
     terms[lock.packages[1].sha256] = PackageLicences(reason="it has no copyright file")
     bill = json.loads(bill_of_materials(lock, wheels, "d" * 64, terms))

@@ -55,9 +55,7 @@ def _said(folder: Path, *licences: str) -> PackageLicences:
         (["LicenseRef-mine"], ""),
     ],
 )
-def test_names_of_the_copyright_format_are_spdx_s_or_none(
-    licences: list[str], expression: str, tmp_path: Path
-) -> None:
+def test_names_of_the_copyright_format_are_spdx_s_or_none(licences: list[str], expression: str, tmp_path: Path) -> None:
     said = _said(tmp_path, *licences)
     assert said.expression == expression
     assert bool(said.reason) is not bool(expression)

@@ -133,9 +133,7 @@ def _resolve(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
     return (folder / "pylock.toml").read_text()
 
 
-def test_of_what_uv_finds_the_lock_has_what_our_systems_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_what_uv_finds_the_lock_has_what_our_systems_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ("one-1.0-py3-none-any.whl", "python_full_version >= '3.10'"), ("two-1.0-py3-none-win32.whl", "")
     winter = ("winter-1.0-py3-none-any.whl", "sys_platform == 'win32'")
     address = "https://index.example/a/b/"

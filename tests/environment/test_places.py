@@ -153,9 +153,7 @@ def test_boards_of_one_s_own_are_taken_along(run: Callable[..., Path], tmp_path:
         assert _report(run("--board", "process", *words))["board"]["id"] == "process"
 
 
-def test_own_suites_run_in_a_container_and_are_recorded(
-    engine: str, built: dict[str, Any], tmp_path: Path
-) -> None:
+def test_own_suites_run_in_a_container_and_are_recorded(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
     """Files beside a suite are found; the report, and what failed, is in the project."""
     project = own_project(tmp_path)
     words = ("hil", "--board", "host", "--in", "docker")

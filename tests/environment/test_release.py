@@ -156,9 +156,7 @@ def test_the_image_goes_into_a_registry_and_comes_back_the_same(image: Image, tm
     }
     (tmp_path / "registry.yml").write_text(json.dumps(settings))
     command = ["docker-registry", "serve", tmp_path / "registry.yml"]
-    registry = Service(
-        "registry", command, log=tmp_path / "registry.log", health="listening on", error=ProvisionError
-    )
+    registry = Service("registry", command, log=tmp_path / "registry.log", health="listening on", error=ProvisionError)
     name = f"127.0.0.1:{port}/utvm"
     with registry, own_engine() as place:
         client = docker.DockerClient(base_url=place)

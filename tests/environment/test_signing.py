@@ -59,9 +59,7 @@ def test_one_byte_changed_in_any_file_is_seen(file: str, signed: Path, tmp_path:
 
 def test_another_s_key_is_seen(signed: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.pub"
-    subprocess.run(
-        ["minisign", "-G", "-W", "-p", other, "-s", tmp_path / "other.key"], check=True, capture_output=True
-    )
+    subprocess.run(["minisign", "-G", "-W", "-p", other, "-s", tmp_path / "other.key"], check=True, capture_output=True)
     assert not _verified(signed, other)[0]
 
 

@@ -115,9 +115,7 @@ def test_a_mirror_s_files_arrive(store: Store) -> None:
     ],
     ids=["tampered", "cut off", "not there"],
 )
-def test_a_mirror_s_wrong_file_stops_it(
-    store: Store, content: bytes | None, length: int | None, said: str
-) -> None:
+def test_a_mirror_s_wrong_file_stops_it(store: Store, content: bytes | None, length: int | None, said: str) -> None:
     good, bad = deb("good", content=b"good"), deb("one", content=b"first one")
     answers = {"good_1.0-1_amd64.deb": b"good"}
     if content is not None:

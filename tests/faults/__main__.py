@@ -46,9 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="utvm-faults-"))
         out = stack.enter_context(arguments.out.open("a"))
         table = chosen(said["places"], said.get("boards", []))
-        around = stack.enter_context(
-            made(Path(folder), said["places"], usb=any(row.what == "usb" for row in table))
-        )
+        around = stack.enter_context(made(Path(folder), said["places"], usb=any(row.what == "usb" for row in table)))
         campaign = stack.enter_context(Campaign(around, said["seed"], said["every"], table))
         for _ in range(said["busy"]):
             stack.enter_context(_busy())

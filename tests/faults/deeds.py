@@ -107,9 +107,7 @@ class Strike:
         self.landed = self.course.running and there.do(deed)
 
     def _limit(self, which: int, most: int) -> None:
-        resource.prlimit(
-            self.course.process.pid, which, (most, resource.prlimit(self.course.process.pid, which)[1])
-        )
+        resource.prlimit(self.course.process.pid, which, (most, resource.prlimit(self.course.process.pid, which)[1]))
 
 
 def folder_for(deed: str, folder: Path, small: Path) -> Path:

@@ -91,9 +91,7 @@ _KINDS = ("fault", "location", "actions", "boards", "allowed results")
 
 
 def _words() -> list[tuple[str, ...]]:
-    return [
-        (row.name, row.place, *(", ".join(each) for each in (row.deeds, row.boards, row.may))) for row in rows()
-    ]
+    return [(row.name, row.place, *(", ".join(each) for each in (row.deeds, row.boards, row.may))) for row in rows()]
 
 
 def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:

@@ -57,9 +57,7 @@ class Relay:
         except OSError:
             near.close()
             return []
-        ways = [
-            threading.Thread(target=self._pass_on, args=ends, daemon=True) for ends in ((near, far), (far, near))
-        ]
+        ways = [threading.Thread(target=self._pass_on, args=ends, daemon=True) for ends in ((near, far), (far, near))]
         for way in ways:
             way.start()
         return ways

@@ -27,9 +27,7 @@ _NO_VERDICT = "NO VERDICT (infrastructure) on a PROCESS host: 4 not run; exit co
 
 
 def _left(code: int | None, output: str, verdict: str = "", *outcomes: str) -> Left:
-    tests = [
-        {"id": f"right::test_doubles[{number}]", "outcome": outcome} for number, outcome in enumerate(outcomes)
-    ]
+    tests = [{"id": f"right::test_doubles[{number}]", "outcome": outcome} for number, outcome in enumerate(outcomes)]
     return Left(code, output, {"verdict": verdict, "tests": tests} if verdict else None, (), 1.0)
 
 

@@ -25,9 +25,7 @@ from utvm.runtime import Pipe
 
 def test_sizes_are_those_of_binutils(board: Board, doubler: Library) -> None:
     image = firmware.build(board, [doubler])
-    said = subprocess.run(
-        ["arm-none-eabi-size", "-A", image.elf], capture_output=True, text=True, check=True
-    ).stdout
+    said = subprocess.run(["arm-none-eabi-size", "-A", image.elf], capture_output=True, text=True, check=True).stdout
     golden = {name: int(size) for name, size in re.findall(r"^(\.\S+)\s+(\d+)\s+[1-9]\d*$", said, re.M)}
     assert {section.name: section.size for section in image.sections} == {
         name: size for name, size in golden.items() if size
@@ -117,9 +115,7 @@ def test_code_addresses_have_source_lines(board: Board, doubler: Library) -> Non
             r"section \.arena .*region sram1 .* 245760 bytes.*\d+ too many",
         ),
         (
-            handwritten(
-                "heavy", "  static const float w[300000] = {1.0f};\n  y[0] = (int32_t)w[x[0]];\n  return 0;"
-            ),
+            handwritten("heavy", "  static const float w[300000] = {1.0f};\n  y[0] = (int32_t)w[x[0]];\n  return 0;"),
             r"section \.rodata .*region flash .* 1048576 bytes",
         ),
         (

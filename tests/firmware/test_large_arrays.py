@@ -40,9 +40,7 @@ def _loaded(elf: Path) -> dict[str, bytes]:
     with elf.open("rb") as file:
         sections = ELFFile(file).iter_sections()
         return {
-            each.name: each.data()
-            for each in sections
-            if each["sh_flags"] & 2 and each.name != ".note.gnu.build-id"
+            each.name: each.data() for each in sections if each["sh_flags"] & 2 and each.name != ".note.gnu.build-id"
         }
 
 

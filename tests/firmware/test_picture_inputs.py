@@ -56,9 +56,7 @@ def test_grey_and_colours_become_what_the_model_takes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scale", "low", "high"), [("0..1", 0, 1), ("-1..1", -1, 1), ("1..0", 1, 0), ("0..255", 0, 255)]
 )
-def test_black_and_white_are_the_numbers_that_are_said(
-    scale: str, low: float, high: float, tmp_path: Path
-) -> None:
+def test_black_and_white_are_the_numbers_that_are_said(scale: str, low: float, high: float, tmp_path: Path) -> None:
     _RGB.save(tmp_path / "a.png")
     expected = low + (high - low) * _COLOURS.astype(np.float64)[np.newaxis] / 255
     (real,) = read_pictures(str(tmp_path / "a.png"), _REAL, scale)

@@ -17,9 +17,7 @@ _ALIGNMENTS = st.sampled_from([1, 4, 8, 16, 512])
 @st.composite
 def _problems(draw: st.DrawFn) -> tuple[list[Stretch], Chunk, list[Chunk]]:
     """Some stretches that do not overlap, what lies first in one of them, and some chunks."""
-    gaps_and_sizes = draw(
-        st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 20_000)), min_size=1, max_size=4)
-    )
+    gaps_and_sizes = draw(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 20_000)), min_size=1, max_size=4))
     stretches, address = [], 0
     for number, (gap, size) in enumerate(gaps_and_sizes):
         stretches.append(Stretch(f"stretch{number}", address + gap, size, draw(st.booleans())))

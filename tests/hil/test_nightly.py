@@ -235,9 +235,7 @@ def test_interrupt_ends_all_runs_and_keeps_reports(tmp_path: Path, number: signa
 
 @pytest.mark.nightly  # by day, it is interrupted
 def test_nothing_is_left_running_when_it_is_killed_outright(tmp_path: Path) -> None:
-    night = Night(
-        tmp_path, {"board": "host", "suites": ["health"]}, {"board": "mps2-an500", "kind": "virtual"}, jobs=1
-    )
+    night = Night(tmp_path, {"board": "host", "suites": ["health"]}, {"board": "mps2-an500", "kind": "virtual"}, jobs=1)
     started = night.processes_in_the_suites_of_the_emulated_board()
     night.process.kill()
     night.wait()
@@ -254,9 +252,7 @@ def test_no_more_boards_run_at_once_than_are_asked_for(tmp_path: Path, jobs: int
     mine = [_copy("host", tmp_path / str(number)) for number in range(2)]
     for number, path in enumerate(mine):
         new = Path(path).rename(Path(path).with_name(f"host{number}"))
-        (new / "board.yaml").write_text(
-            (new / "board.yaml").read_text().replace("name: host", f"name: host{number}")
-        )
+        (new / "board.yaml").write_text((new / "board.yaml").read_text().replace("name: host", f"name: host{number}"))
         mine[number] = str(new)
     night = Night(tmp_path, *({"board": name, "suites": ["health"]} for name in ("host", *mine)), jobs=jobs)
     most = 0

@@ -42,9 +42,7 @@ def test_what_an_entry_does_not_say(tmp_path: Path) -> None:
     assert (turn.entry.place, turn.entry.minutes, turn.label) == ("host", 60.0, "stm32f746")
 
 
-def test_a_board_folder_is_looked_for_from_where_the_list_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_board_folder_is_looked_for_from_where_the_list_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(boards.load("host").directory, tmp_path / "mine" / "host")
     monkeypatch.chdir("/")
     (turn,) = nightly.load(_list(tmp_path, _boards("board: ./mine/host")))
@@ -151,9 +149,7 @@ def test_wrong_list_is_refused_with_file_and_key(tmp_path: Path, text: str, said
         (("--jobs=-1",), "--jobs is -1"),
     ],
 )
-def test_wrong_words_end_with_exit_code_2_and_start_nothing(
-    tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_wrong_words_end_with_exit_code_2_and_start_nothing(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     done = inv("nightly", "--report-dir", tmp_path / "reports", *words)
     assert done.returncode == 2
     assert f"error: {said}" in done.stderr

@@ -225,9 +225,7 @@ def _pretend(content: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_the_schema_refuses_what_is_not_the_contract(
-    tmp_path: Path, spoil: Callable[[dict[str, Any]], object]
-) -> None:
+def test_the_schema_refuses_what_is_not_the_contract(tmp_path: Path, spoil: Callable[[dict[str, Any]], object]) -> None:
     content = copy.deepcopy(_whole(_passed(tmp_path), _bad(tmp_path)).as_json())
     jsonschema.Draft202012Validator.check_schema(_SCHEMA)
     jsonschema.validate(content, _SCHEMA)

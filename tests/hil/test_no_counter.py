@@ -32,9 +32,7 @@ def test_suites_skip_what_is_about_counts_and_report_none(silent: Path, tmp_path
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = {file.resolve() for file in (tmp_path / "reports").glob("*/report.json")}
     report = json.loads(file.read_text())
-    why = {
-        test["id"].partition("[")[0]: test["message"] for test in report["tests"] if test["outcome"] == "skipped"
-    }
+    why = {test["id"].partition("[")[0]: test["message"] for test in report["tests"] if test["outcome"] == "skipped"}
     lacking = "not on this board: it has no counter"
     assert why.pop("standing_alone::test_it_says_why_it_was_reset") == "not on this board: it has no reset cause"
     assert set(why.values()) == {lacking}

@@ -211,17 +211,12 @@ def test_host_trouble_is_named_once(run_suite: Runner) -> None:
     assert done.outcomes == {
         "test_before": "passed",
         "test_fails": "failed",
-        **{
-            f"test_{name}": "infrastructure"
-            for name in ("one", "two", "three", "memory", "module", "tool", "ours")
-        },
+        **{f"test_{name}": "infrastructure" for name in ("one", "two", "three", "memory", "module", "tool", "ours")},
     }
     assert done.messages["test_one"] == "in setup: /cache: cannot be written"
     for name in ("test_two", "test_three"):
         assert done.messages[name] == "the same trouble as in test_suite.py::test_one"
-    assert (
-        done.stdout.count("cannot be written") == 3
-    )  # where it happened, in what comes of it, and in the verdict
+    assert done.stdout.count("cannot be written") == 3  # where it happened, in what comes of it, and in the verdict
     assert "no_such_module" in done.messages["test_module"]
     assert "AttributeError" in done.messages["test_ours"]
     assert done.exit_code == 3
@@ -350,9 +345,7 @@ def test_without_a_board_nothing_runs_and_nothing_passes(run_suite: Runner, mann
         pytest.param("import pytest\ndef test_a():\n    pytest.skip('x')\n", (), marks=pytest.mark.slow),
     ],
 )
-def test_no_test_that_ran_is_an_error_in_the_suite(
-    run_suite: Runner, suite: str, options: tuple[str, ...]
-) -> None:
+def test_no_test_that_ran_is_an_error_in_the_suite(run_suite: Runner, suite: str, options: tuple[str, ...]) -> None:
     done = run_suite(suite, options=("--board=stm32f746", "--virtual", *options))
     assert done.exit_code == 2
     assert done.report["verdict"] == "error"
@@ -379,9 +372,7 @@ def test_a_suite_that_cannot_be_loaded_does_not_hide_the_others(
 
 
 def test_run_keeps_its_log_and_pytest_options(run_suite: Runner) -> None:
-    suite = (
-        "import logging\ndef test_it(board):\n    logging.getLogger('utvm.probe.gdb').debug('-> m%x,%x', 16, 4)\n"
-    )
+    suite = "import logging\ndef test_it(board):\n    logging.getLogger('utvm.probe.gdb').debug('-> m%x,%x', 16, 4)\n"
     done = run_suite(suite, options=("--board=stm32f746", "--virtual", "--log-file=own", "--log-file-level=debug"))
     (kept,) = (done.reports.parent / "logs").glob("*/utvm.log")
     assert done.exit_code == 0

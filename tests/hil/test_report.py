@@ -296,9 +296,7 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmwa
 
 def test_the_page_says_which_environment_a_frozen_place_is(summary: RunReport) -> None:
     place = dataclasses.replace(summary.environment.place, kind="docker", environment="cd" * 32)
-    page = Page(
-        html.render_page(dataclasses.replace(summary, environment=Environment("ab" * 32, "0c" * 32, place)))
-    )
+    page = Page(html.render_page(dataclasses.replace(summary, environment=Environment("ab" * 32, "0c" * 32, place))))
     assert f"docker, frozen: exactly the packages of the lock, {'cd' * 32}" in re.sub(r"\s+", " ", page.text)
 
 

@@ -107,9 +107,7 @@ def test_a_board_that_does_not_exist_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", by_day(_WITHOUT_FILES, "pytest_collection"))
 def test_run_without_file_handles_is_infrastructure(name: str, tmp_path: Path) -> None:
-    arguments = (
-        f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
-    )
+    arguments = f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
     done = _run(arguments, before=_WITHOUT_FILES[name])
     assert done.returncode != 2, done.stdout + done.stderr
     assert "ProvisionError: a run cannot begin" in done.stderr
@@ -127,9 +125,7 @@ def test_a_run_without_memory_has_no_verdict_and_no_traceback() -> None:
 
 
 def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:
-    arguments = (
-        f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
-    )
+    arguments = f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
     done = _run(arguments, before=_INTERRUPTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("PASSED")

@@ -18,9 +18,7 @@ def _cases(outcomes: list[Outcome]) -> list[CaseResult]:
 
 
 @given(_OUTCOMES, st.sampled_from(["", "OpenOCD died"]), st.booleans())
-def test_a_pass_takes_a_passed_test_and_nothing_wrong(
-    outcomes: list[Outcome], trouble: str, interrupted: bool
-) -> None:
+def test_a_pass_takes_a_passed_test_and_nothing_wrong(outcomes: list[Outcome], trouble: str, interrupted: bool) -> None:
     verdict, _ = decide(_cases(outcomes), trouble=trouble, interrupted=interrupted)
     nothing_wrong = not trouble and not interrupted and set(outcomes) <= {Outcome.PASSED, Outcome.SKIPPED}
     assert (verdict is Verdict.PASSED) == (nothing_wrong and Outcome.PASSED in outcomes)

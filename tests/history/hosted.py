@@ -51,9 +51,7 @@ class HostedCI:
         programs.mkdir(parents=True)
         for name in (*_NOTHING, "utvm"):
             program = programs / name
-            program.write_text(
-                f'#!/bin/sh\nexec {sys.executable} -m utvm "$@"\n' if name == "utvm" else "#!/bin/sh\n"
-            )
+            program.write_text(f'#!/bin/sh\nexec {sys.executable} -m utvm "$@"\n' if name == "utvm" else "#!/bin/sh\n")
             program.chmod(0o755)
 
     def _begin(self, project: Path, **variables: str) -> tuple[Path, dict[str, str]]:
@@ -63,15 +61,11 @@ class HostedCI:
         shutil.copytree(project, work / "project", ignore=shutil.ignore_patterns(".git", "build"))
         (work / "home").mkdir()
         path = f"{self._folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_", "XDG_"))
-        }
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_", "XDG_"))}
         return work, {**kept, "PATH": path, "HOME": str(work / "home"), **variables}
 
     def _restore(self, work: Path, environment: Mapping[str, str], branch: str, prefix: str) -> bool:
-        newest = [
-            saved for (owner, key), saved in self._caches.items() if owner == branch and key.startswith(prefix)
-        ]
+        newest = [saved for (owner, key), saved in self._caches.items() if owner == branch and key.startswith(prefix)]
         for saved in newest[-1:]:
             shutil.copytree(saved / "project", work / "project", dirs_exist_ok=True)
             shutil.copytree(saved / "home", environment["HOME"], dirs_exist_ok=True)
@@ -107,9 +101,7 @@ class HostedCI:
         }
         # docs.github.com, "Control the concurrency of workflows": one at a time of a group.
         with self._groups[_fill(workflow["concurrency"]["group"], expressions)]:
-            work, environment = self._begin(
-                project, GITHUB_SHA=commit, GITHUB_SERVER_URL="https://x.org", **summary
-            )
+            work, environment = self._begin(project, GITHUB_SHA=commit, GITHUB_SERVER_URL="https://x.org", **summary)
             expressions["github.run_id"] = work.name
             passed = True
             for step in workflow["jobs"]["hil"]["steps"]:
@@ -121,9 +113,7 @@ class HostedCI:
                 action, settings = step.get("uses", ""), step.get("with", {})
                 # A branch restores its own caches, else those of the default branch.
                 if action.startswith("actions/cache/restore"):
-                    any(
-                        self._restore(work, environment, name, settings["restore-keys"]) for name in (branch, MAIN)
-                    )
+                    any(self._restore(work, environment, name, settings["restore-keys"]) for name in (branch, MAIN))
                 elif action.startswith("actions/cache/save"):
                     self._save(work, branch, _fill(settings["key"], expressions), settings["path"].split())
                 elif "run" in step:

@@ -67,9 +67,7 @@ def _is_named(project: Path, *where: str) -> str:
 
 
 @pytest.mark.nightly
-def test_the_commit_since_which_a_figure_is_another_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit_since_which_a_figure_is_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert inv("init", ".").returncode == 0
     _git("init", "-q", ".")
@@ -88,9 +86,7 @@ def test_the_commit_since_which_a_figure_is_another_is_named(
     assert _git("worktree", "list").count("\n") == 0
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"), [("digits:flash_bytes", "no figures of digits"), ("test_x", "has no test")]
-)
+@pytest.mark.parametrize(("wrong", "said"), [("digits:flash_bytes", "no figures of digits"), ("test_x", "has no test")])
 def test_what_the_history_does_not_know_is_refused(project: Path, wrong: str, said: str) -> None:
     (project / "hil").mkdir()
     (project / "hil" / "test_small.py").write_text("def test_it():\n    pass\n")

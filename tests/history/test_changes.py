@@ -103,9 +103,7 @@ def test_breaks_and_fixes_are_found_despite_infrastructure(asked: Asked) -> None
         report_of(3, WORSE, tests={"test_a": "error", "test_c": "skipped", "test_d": "infrastructure"}),
     )
     found = asked("history.changes", "--since", "2026-11-02", reports=nights)
-    assert [
-        (each["what"], each["name"], each["was"], each["now"], each["first"]) for each in found["changes"]
-    ] == [
+    assert [(each["what"], each["name"], each["was"], each["now"], each["first"]) for each in found["changes"]] == [
         ("test", "it::test_a", "passed", "failed", BAD),
         ("test", "it::test_b", "failed", "passed", BAD),
     ]

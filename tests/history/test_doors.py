@@ -38,8 +38,7 @@ def test_prometheus_reads_which_boards_are_up(project: Path) -> None:
     lines = inv("history.export", "--format", "metrics").stdout.splitlines()
     samples = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
     stm32, host = (
-        f'{{name="{name}",kind="{kind}",serial=""}}'
-        for name, kind in (("stm32f746", "virtual"), ("host", "process"))
+        f'{{name="{name}",kind="{kind}",serial=""}}' for name, kind in (("stm32f746", "virtual"), ("host", "process"))
     )
     assert samples[f"utvm_board_up{stm32}"] == samples[f"utvm_board_up_ratio{stm32}"] == 1
     assert samples[f"utvm_board_up{host}"] == samples[f"utvm_board_up_ratio{host}"] == 0
@@ -117,9 +116,7 @@ def test_messages_wait_for_a_quiet_hour_to_end(tmp_path: Path) -> None:
     """What nobody takes in the night is in the next message, in the form of every service."""
     passed = run_that_passed()
     lost = dataclasses.replace(passed, verdict=Verdict.BAD, trouble="no answer")
-    targets = parse_targets(
-        ",".join(f"{name}:{tmp_path / name}" for name in ("mail", "webhook", "slack", "matrix"))
-    )
+    targets = parse_targets(",".join(f"{name}:{tmp_path / name}" for name in ("mail", "webhook", "slack", "matrix")))
     for night, news in (
         (a_night((lost, None)), News(("stm32f746",), (), 0)),
         (a_night((lost, None)), News((), (), 1)),
@@ -242,8 +239,7 @@ def test_a_run_without_a_verdict_begins_again_if_so_told(project: Path) -> None:
 def test_a_board_without_a_verdict_is_news_and_an_interruption_is_none(tmp_path: Path) -> None:
     passed = run_that_passed()
     lost, interrupted = (
-        dataclasses.replace(passed, verdict=word, trouble="no answer")
-        for word in (Verdict.BAD, Verdict.INTERRUPTED)
+        dataclasses.replace(passed, verdict=word, trouble="no answer") for word in (Verdict.BAD, Verdict.INTERRUPTED)
     )
     assert find_news(a_night((passed, None)), tmp_path) == News((), (), 0)
     assert find_news(a_night((lost, None)), tmp_path).broken == (passed.board.name,)

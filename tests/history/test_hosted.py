@@ -90,9 +90,7 @@ def test_nights_are_remembered_as_on_one_disk(service: str, project: Path, tmp_p
     assert "](https://x.org/" in nights[0].summary.splitlines()[0]
     subjects = [re.findall("^nightly run .*?: (.*)", text, re.M) for text in webhook.texts]
     assert subjects == [["1 broken, 1 still failing", "1 broken"], ["1 recovered, 1 still failing"]]
-    first, second = (
-        re.findall("^(broken|recovered): models::test_(.) on host", text, re.M) for text in webhook.texts
-    )
+    first, second = (re.findall("^(broken|recovered): models::test_(.) on host", text, re.M) for text in webhook.texts)
     assert (first, second) == ([("broken", "b"), ("broken", "a")], [("recovered", "a")])
     for number, night in enumerate(nights):
         (report,) = night.folder.glob("build/reports/nightly/[0-9]*")

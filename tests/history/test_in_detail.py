@@ -110,9 +110,7 @@ def test_pages_draw_each_step_and_say_what_a_month_had(history: sqlite3.Connecti
     assert "test_new" in index
     assert "test_old" not in index
     assert "83.33 %" in index  # 5 of 6 runs
-    days = re.findall(
-        r"2026-\d\d-\d\d", next(line for line in index.splitlines() if "<svg" in line or "rect" in line)
-    )
+    days = re.findall(r"2026-\d\d-\d\d", next(line for line in index.splitlines() if "<svg" in line or "rect" in line))
     assert days == [] or days[0] == "2026-10-27"
     assert "left out" not in index
 
@@ -242,9 +240,7 @@ def test_a_failure_is_remembered_for_thirty_days(history: sqlite3.Connection) ->
     _add(history, _run(_NEWEST - 30 * _DAY, tests=failed), _run(_NEWEST, BAD, tests=passed))
     _add(history, _run(_NEWEST - 30 * _DAY - 1, board="older", tests=failed))
     _add(history, _run(_NEWEST, BAD, board="older", tests=passed))
-    assert [(change.now, change.board) for change in changes(history, _NEWEST)] == [
-        ("passed", "VIRTUAL stm32f746")
-    ]
+    assert [(change.now, change.board) for change in changes(history, _NEWEST)] == [("passed", "VIRTUAL stm32f746")]
 
 
 def test_test_suffix_selects_a_unique_test(history: sqlite3.Connection) -> None:
@@ -277,9 +273,7 @@ def test_equal_names_are_kept_apart_and_the_worse_counts(history: sqlite3.Connec
         for outcome in ("failed", "infrastructure", "passed")
     ]
     _add(history, {**report, "verdict": "failed"}, {**report, "night": "n", "verdict": "infrastructure"})
-    figures = (
-        "select executor, value from figure join series using (series) where figure in ('ram_bytes', 'sizes')"
-    )
+    figures = "select executor, value from figure join series using (series) where figure in ('ram_bytes', 'sizes')"
     assert [tuple(row) for row in history.execute(f"{figures} order by executor")] == [
         ("host-driven", 1),
         ("host-driven #2", 2),
@@ -316,12 +310,8 @@ def test_what_fails_while_a_run_is_added_leaves_nothing_of_it(history: sqlite3.C
 
 
 def test_commit_that_crossed_a_kept_limit_is_known(history: sqlite3.Connection) -> None:
-    _add(
-        history, *(_run(_NEWEST + at, (GOOD, BAD, WORSE)[at], models={"m": {"ram_bytes": at}}) for at in range(3))
-    )
-    limits = {
-        most: limit_crossing(history, "stm32f746", "virtual", "m", "ram_bytes", most) for most in (-1, 0, 1, 2)
-    }
+    _add(history, *(_run(_NEWEST + at, (GOOD, BAD, WORSE)[at], models={"m": {"ram_bytes": at}}) for at in range(3)))
+    limits = {most: limit_crossing(history, "stm32f746", "virtual", "m", "ram_bytes", most) for most in (-1, 0, 1, 2)}
     assert limits == {-1: (None, GOOD), 0: (GOOD, BAD), 1: (BAD, WORSE), 2: (WORSE, None)}
     assert limit_crossing(history, "stm32f746", "virtual", "x", "ram_bytes", 9) == (None, None)
 
@@ -343,9 +333,7 @@ def test_a_figure_may_be_zero_and_a_step_says_so(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_text('{"models": [{"name": "m", "f": 0}, {"name": "m", "f": 1}], "tests": []}')
     assert [judge(0, report, "m", "f", good) for good in ("0", "1")] == [0, 1]
-    report.write_text(
-        '{"models": [], "tests": [{"id": "t", "outcome": "failed"}, {"id": "t", "outcome": "passed"}]}'
-    )
+    report.write_text('{"models": [], "tests": [{"id": "t", "outcome": "failed"}, {"id": "t", "outcome": "passed"}]}')
     assert judge(1, report, "t", "", "null") == 1
     assert judge(-11, report, "t", "", "null") == 125
     report.write_text("{")
@@ -410,9 +398,7 @@ def test_a_history_that_another_process_is_making_is_waited_for(tmp_path: Path) 
     other.close()
 
 
-def test_pages_that_cannot_be_written_and_damaged_nights_are_named(
-    history: sqlite3.Connection, tmp_path: Path
-) -> None:
+def test_pages_that_cannot_be_written_and_damaged_nights_are_named(history: sqlite3.Connection, tmp_path: Path) -> None:
     _add(history, _run(_NEWEST))
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write the pages"):
@@ -436,9 +422,7 @@ def test_reports_of_another_location_are_added_once(tmp_path: Path, monkeypatch:
     assert added == [folder.name]
 
 
-def test_runs_outside_a_project_and_its_reports_are_not_added(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_outside_a_project_and_its_reports_are_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "history.sqlite"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(limits, "history_file", lambda: path)
@@ -450,9 +434,7 @@ def test_runs_outside_a_project_and_its_reports_are_not_added(
     assert (limits.remember(work() / "reports", run), path.exists()) == ("", True)
 
 
-def test_a_test_s_page_begins_with_the_boards_on_which_it_fails(
-    history: sqlite3.Connection, tmp_path: Path
-) -> None:
+def test_a_test_s_page_begins_with_the_boards_on_which_it_fails(history: sqlite3.Connection, tmp_path: Path) -> None:
     for board, outcome in (("host", "passed"), ("microbit", "failed"), ("nucleo", "passed")):
         _add(history, _run(_NEWEST - 1, board=board, tests={"test_a": "failed"}))
         _add(history, _run(_NEWEST, board=board, tests={"test_a": outcome}))

@@ -70,9 +70,7 @@ def test_crossed_limit_fails_and_names_the_commit(tmp_path: Path, monkeypatch: p
     assert done.returncode == 1
     outcome, message = _cases(tmp_path)[limit]
     assert outcome == "failed"
-    assert message.startswith(
-        f"flash is {flash:,} on PROCESS host, and the limit is {flash * 20 // 21 * 1.01:,.0f}"
-    )
+    assert message.startswith(f"flash is {flash:,} on PROCESS host, and the limit is {flash * 20 // 21 * 1.01:,.0f}")
     assert good[:12] not in message  # it was above this limit, too
     assert "digits:flash" in done.stdout
     baseline.write_text("baseline: [1]\n")

@@ -119,18 +119,14 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
     assert re.search(r"it::test_c</a>.*?chip passed.*?chip flaky.*?0 of 3", index, re.DOTALL)
     assert index.count('class="infrastructure"/>') == 2
     assert "92.00 %" in index  # 23 of 25 runs
-    board = next(
-        path.read_text() for path in pages.glob("board-*") if "<h1>VIRTUAL mps2-an500" in path.read_text()
-    )
+    board = next(path.read_text() for path in pages.glob("board-*") if "<h1>VIRTUAL mps2-an500" in path.read_text())
     assert board.count("<path class=") == 10
     failure = board.partition("<h2>Last failure</h2>")[2].partition("</section>")[0]
     assert "it::test_b[parameter-1], 2026-11-25 01:00:00 UTC" in failure and "it said 3</pre>" in failure
     assert board.count("desk-1: desk/somebody") == 1 and "no farm&#39;s" in board
     assert 'aria-label="instructions of other (host-driven): 2 steps"' in board
     flaky = next(path.read_text() for path in pages.glob("test-*") if "<h1>it::test_c" in path.read_text())
-    sentence = re.search(
-        "flaky on VIRTUAL stm32f746 with a probability of (.*?) %.*? ([0-9]+) times", flaky, re.DOTALL
-    )
+    sentence = re.search("flaky on VIRTUAL stm32f746 with a probability of (.*?) %.*? ([0-9]+) times", flaky, re.DOTALL)
     # Even odds; 1/25 for any rate of failure; 24 * (0.01 * 0.99 ** 23 + 0.99 * 0.01 ** 23) / 2 for a steady test.
     assert sentence and sentence.groups() == ("29.58", "23") and flaky.count(">20261109T010000.000Z-") == 3
     test = next(path.read_text() for path in pages.glob("test-*") if "test_b" in path.read_text())

@@ -146,9 +146,7 @@ def test_foreign_history_file_is_one_line_and_keeps_the_verdict(project: Path, s
     (warning,) = (line for line in done.stdout.splitlines() if line.startswith("warning: "))
     assert said in warning
     assert done.stdout.splitlines()[-1].startswith("PASSED")
-    assert (
-        json.loads((project / "build" / "reports" / "latest" / "report.json").read_text())["verdict"] == "passed"
-    )
+    assert json.loads((project / "build" / "reports" / "latest" / "report.json").read_text())["verdict"] == "passed"
     assert before == (file.read_bytes() if file.is_file() else b"")
     asked = inv("history.changes")
     assert asked.returncode in (2, 3)

@@ -59,9 +59,7 @@ def difference(found: list[np.ndarray], wanted: list[np.ndarray]) -> str:
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             return f"WRONG: {ours.dtype}{list(ours.shape)} for {theirs.dtype}{list(theirs.shape)}"
         if ours.dtype.kind == "f":
-            if not np.allclose(
-                ours, theirs, 0, _EPSILON * float(np.abs(theirs).max(initial=1e-3)), equal_nan=True
-            ):
+            if not np.allclose(ours, theirs, 0, _EPSILON * float(np.abs(theirs).max(initial=1e-3)), equal_nan=True):
                 return f"WRONG: apart by {np.abs(ours - theirs).max():g} of {np.abs(theirs).max():g}"
         elif not np.array_equal(ours, theirs):
             return f"WRONG: apart by {np.abs(ours.astype(np.int64) - theirs).max()} steps"

@@ -82,9 +82,7 @@ class Browser:
 
     def _ask(self, method: str, path: str, content: object = None) -> Any:
         data = json.dumps({} if content is None else content).encode() if method == "POST" else None
-        request = urllib.request.Request(
-            self._base + path, data, {"Content-Type": "application/json"}, method=method
-        )
+        request = urllib.request.Request(self._base + path, data, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=120) as answer:
                 return json.load(answer)["value"]

@@ -96,9 +96,7 @@ def test_comparison_page_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
     picture = tmp_path / "compare.svg"
     models = ("digits.onnx", "/home/somebody/models/" + "größe" * 20 + "網絡" * 20 + ".onnx")
     boards_ = ("stm32f746", "/home/somebody/boards/" + "nucleo-" * 9)
-    picture.write_text(
-        draw([Row(m, b, 999_999_999_999, "instructions", 1, 2, 0.5) for m in models for b in boards_])
-    )
+    picture.write_text(draw([Row(m, b, 999_999_999_999, "instructions", 1, 2, 0.5) for m in models for b in boards_]))
     browser.open(picture)
     texts = """const all = [...document.querySelectorAll("text")].map((each) => each.getBoundingClientRect());
         return all.map((each) => [each.left, each.right, each.top, each.bottom, each.height]);"""

@@ -8,9 +8,7 @@ from types import TracebackType
 
 from utvm.probe.packets import PacketReader, encode, escape
 
-TARGET_XML = (
-    b'<target><feature name="m"><reg name="r0" bitsize="32"/><reg name="pc" bitsize="32"/></feature></target>'
-)
+TARGET_XML = b'<target><feature name="m"><reg name="r0" bitsize="32"/><reg name="pc" bitsize="32"/></feature></target>'
 
 _INTERRUPT = b"\x03"  # It is no packet.
 

@@ -62,9 +62,7 @@ class Bus(usb.backend.IBackend):  # type: ignore[misc]
     def get_device_descriptor(self, port: Port) -> Any:
         raw = port.device.descriptors.descriptor(DEVICE, 0)
         assert raw
-        names = (
-            "bLength bDescriptorType bcdUSB bDeviceClass bDeviceSubClass bDeviceProtocol bMaxPacketSize0 idVendor "
-        )
+        names = "bLength bDescriptorType bcdUSB bDeviceClass bDeviceSubClass bDeviceProtocol bMaxPacketSize0 idVendor "
         names += "idProduct bcdDevice iManufacturer iProduct iSerialNumber bNumConfigurations"
         fields = dict(zip(names.split(), struct.unpack("<BBHBBBBHHHBBBB", raw), strict=True))
         place = {"bus": 1, "address": port.address, "port_number": None, "port_numbers": port.ports, "speed": 3}
@@ -93,9 +91,7 @@ class Bus(usb.backend.IBackend):  # type: ignore[misc]
             extra_descriptors=[],
         )
 
-    def get_endpoint_descriptor(
-        self, port: Port, number: int, interface: int, _alternate: int, _config: int
-    ) -> Any:
+    def get_endpoint_descriptor(self, port: Port, number: int, interface: int, _alternate: int, _config: int) -> Any:
         end = port.device.descriptors.interfaces[interface].endpoints[number]
         names = ("bLength", "bDescriptorType", "bInterval", "bRefresh", "bSynchAddress")
         return SimpleNamespace(

@@ -16,9 +16,7 @@ from utvm.probe.usb import Detection, Probe
 NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", 1, 5, "STM32 STLink", False, "")
 ANOTHER = dataclasses.replace(NUCLEO, serial_number="0670FF515056", usb_path="1-2.2", address=6)
 VIRTUAL = dataclasses.replace(NUCLEO, serial_number="V-1", usb_path="2-1", bus=2, virtual=True)
-DAP = dataclasses.replace(
-    VIRTUAL, kind="cmsis-dap", vendor=0x0D28, product=0x0204, serial_number="V-2", usb_path="2-2"
-)
+DAP = dataclasses.replace(VIRTUAL, kind="cmsis-dap", vendor=0x0D28, product=0x0204, serial_number="V-2", usb_path="2-2")
 
 Plug = Callable[..., None]
 
@@ -26,9 +24,7 @@ Plug = Callable[..., None]
 @pytest.fixture
 def plug(monkeypatch: pytest.MonkeyPatch) -> Plug:
     """Plug probes in, in place of the USB bus that a test machine does not have."""
-    return lambda *probes, problem="": monkeypatch.setattr(
-        choice, "detect", lambda known: Detection(probes, problem)
-    )
+    return lambda *probes, problem="": monkeypatch.setattr(choice, "detect", lambda known: Detection(probes, problem))
 
 
 def test_a_board_that_is_plugged_in_wins(board: Board, plug: Plug) -> None:

@@ -62,13 +62,9 @@ def only() -> Probe:
 
 
 @pytest.mark.parametrize("device, serial, kind", [(st_link(), "066BFF", "st-link")])
-def test_libusb_s_probes_are_as_linux_would_list_them(
-    plug: Plug, device: UsbDevice, serial: str, kind: str
-) -> None:
+def test_libusb_s_probes_are_as_linux_would_list_them(plug: Plug, device: UsbDevice, serial: str, kind: str) -> None:
     plug(Port(device))
-    assert only() == Probe(
-        kind, 0x0483, 0x374B, serial, "1-2.4", 1, 5, "Virtual ST-Link", virtual=True, problem=""
-    )
+    assert only() == Probe(kind, 0x0483, 0x374B, serial, "1-2.4", 1, 5, "Virtual ST-Link", virtual=True, problem="")
 
 
 def test_a_probe_on_libusb_that_was_unplugged_is_noticed(plug: Plug) -> None:
@@ -144,9 +140,7 @@ def test_below_a_volt_and_a_half_a_board_has_no_power(plug: Plug, volts: float, 
     if enough:
         assert make_ready(only()).vitals.is_powered
         return
-    with pytest.raises(
-        BoardError, match=f"no power: the virtual st-link 066BFF at USB 1-2.4 measures {volts:.2f} V"
-    ):
+    with pytest.raises(BoardError, match=f"no power: the virtual st-link 066BFF at USB 1-2.4 measures {volts:.2f} V"):
         make_ready(only())
 
 

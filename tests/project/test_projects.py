@@ -329,9 +329,7 @@ def test_a_folder_of_one_s_own_is_a_platform(tmp_path: Path) -> None:
     (tmp_path / "mine" / "__pycache__").mkdir(parents=True)
     (tmp_path / "mine" / "__pycache__" / "suite.cpython-311.pyc").write_bytes(b"\xa7")
     (tmp_path / "mine" / "platform.yaml").write_text(_OWN)
-    (tmp_path / "mine" / "PROJECT.txt.j2").write_text(
-        "{{ name }} of {{ library.arena_bytes }} at {{ options.speed }}"
-    )
+    (tmp_path / "mine" / "PROJECT.txt.j2").write_text("{{ name }} of {{ library.arena_bytes }} at {{ options.speed }}")
     _create(tmp_path, f"{tmp_path}/mine", "stm32f746", "--option", "speed=3")
     app = tmp_path / "app"
     assert (app / "app.txt").read_text().endswith(" at 3")

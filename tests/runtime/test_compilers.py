@@ -13,9 +13,7 @@ pytestmark = pytest.mark.slow
 _STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef"]
 
 
-@pytest.mark.parametrize(
-    ("executor", "pipe"), [pair for pair in runtime.images("host") if pair[0] != "host_driven"]
-)
+@pytest.mark.parametrize(("executor", "pipe"), [pair for pair in runtime.images("host") if pair[0] != "host_driven"])
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_no_compiler_has_a_word_to_say(
     compiler: str, executor: runtime.Executor, pipe: runtime.Pipe | None, tmp_path: Path

@@ -34,9 +34,7 @@ def test_no_circle_of_files(tmp_path: Path) -> None:
         run_tool(["gcc", *FLAGS, *_MACROS, "-c", "-o", compiled, path])
         symbols[path.stem] = _symbols(compiled)
     definer = {symbol: name for name, (defined, _) in symbols.items() for symbol in defined}
-    needs = {
-        name: {definer[symbol] for symbol in needed & definer.keys()} for name, (_, needed) in symbols.items()
-    }
+    needs = {name: {definer[symbol] for symbol in needed & definer.keys()} for name, (_, needed) in symbols.items()}
     for path in _RPC.glob("*.[ch]"):
         included = set(_INCLUDE.findall(path.read_text(encoding="utf-8")))
         needs.setdefault(path.stem, set()).update(included & (names) - {path.stem})

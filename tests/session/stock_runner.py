@@ -34,12 +34,8 @@ def main(port: int, numbers: int, modules: list[str]) -> None:
         f_create_session=connected,
         initializer=_without_cuda,
     )
-    results = [
-        future.result() for future in runner.run([RunnerInput(module, "cpu", arguments) for module in modules])
-    ]
-    print(
-        json.dumps([[float(seconds) for seconds in got.run_secs or ()] or str(got.error_msg) for got in results])
-    )
+    results = [future.result() for future in runner.run([RunnerInput(module, "cpu", arguments) for module in modules])]
+    print(json.dumps([[float(seconds) for seconds in got.run_secs or ()] or str(got.error_msg) for got in results]))
 
 
 if __name__ == "__main__":

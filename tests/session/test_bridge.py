@@ -141,9 +141,7 @@ def test_a_port_in_use_is_an_error(bridge: Bridge, bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_client_is_told_that_the_first_is_there(
-    client: StockClient, bridge: Bridge, bench: Bench
-) -> None:
+def test_a_second_client_is_told_that_the_first_is_there(client: StockClient, bridge: Bridge, bench: Bench) -> None:
     with RawClient(bridge.port, KEY).greet() as first:
         first.ask(opening())
         name = "{}:{}".format(*first.socket.getsockname())
@@ -200,9 +198,7 @@ def test_reset_is_retried_for_each_client(client: StockClient, bridge: Bridge, b
     assert client("add_one(1)") == 2
 
 
-def test_trouble_before_a_session_costs_the_client_nothing(
-    client: StockClient, bridge: Bridge, bench: Bench
-) -> None:
+def test_trouble_before_a_session_costs_the_client_nothing(client: StockClient, bridge: Bridge, bench: Bench) -> None:
     bench.deaf = TransportError("the board does not answer")
     client.connect(bridge, KEY)
     assert client("add_one(1)") == 2
@@ -230,9 +226,7 @@ def test_a_session_timeout_ends_a_call(client: StockClient, bridge: Bridge, benc
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, 3_000_000])
-def test_oversized_packet_is_refused_and_the_session_goes_on(
-    client: StockClient, bridge: Bridge, size: int
-) -> None:
+def test_oversized_packet_is_refused_and_the_session_goes_on(client: StockClient, bridge: Bridge, size: int) -> None:
     client.connect(bridge, KEY)
     with pytest.raises(ClientError, match=rf"a packet of \d+ bytes is too long: the board takes {LIMIT} bytes"):
         client(f"add_one(bytearray({size}))")
@@ -345,9 +339,7 @@ def test_an_interrupt_ends_the_bridge_in_order(bench: Bench, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.nightly)])
-def test_connecting_often_leaves_nothing_behind(
-    client: StockClient, bridge: Bridge, bench: Bench, count: int
-) -> None:
+def test_connecting_often_leaves_nothing_behind(client: StockClient, bridge: Bridge, bench: Bench, count: int) -> None:
     client.connect(bridge, KEY)
     client.leave()
     assert eventually(lambda: free(bench))

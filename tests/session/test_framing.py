@@ -134,9 +134,7 @@ def damaged(draw: st.DrawFn) -> tuple[list[bytes], bytes]:
             case "reorder":
                 frames.insert(draw(st.integers(0, len(frames) - 1)), frames.pop(which))
             case "insert":
-                victim[place:place] = draw(
-                    st.one_of(st.binary(max_size=8), st.just(b"\xff"), st.just(b"\xff\xfd"))
-                )
+                victim[place:place] = draw(st.one_of(st.binary(max_size=8), st.just(b"\xff"), st.just(b"\xff\xfd")))
     return payloads, b"".join(map(bytes, frames))
 
 

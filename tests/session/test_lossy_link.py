@@ -133,9 +133,7 @@ class Conversation:
         pytest.param(100_000, 0.1, marks=pytest.mark.nightly),
     ],
 )
-def test_nothing_is_delivered_wrong_and_every_session_recovers(
-    board: ChildProcess, packets: int, rate: float
-) -> None:
+def test_nothing_is_delivered_wrong_and_every_session_recovers(board: ChildProcess, packets: int, rate: float) -> None:
     line = LossyLine(board, rate, seed=packets)
     conversation = Conversation(line, seed=packets)
     conversation.run(packets)

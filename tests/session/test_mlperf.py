@@ -90,9 +90,7 @@ def test_the_benchmark_s_order_of_commands_is_answered(name: str, tmp_path: Path
         assert (mode, ready) == ("m-timestamp-mode-performance", ["m-init-done", "m-ready"])
         assert re.fullmatch(r"m-lap-us-\d+", lap)
         assert stock.send("name") == [f"m-name-dut-[{name}]", "m-ready"]
-        profile = dict(
-            re.findall(r"^m-(model|profile)-\[([^]]+)\]$", "\n".join(stock.send("profile")), re.MULTILINE)
-        )
+        profile = dict(re.findall(r"^m-(model|profile)-\[([^]]+)\]$", "\n".join(stock.send("profile")), re.MULTILINE))
         assert profile["model"] == "ic01"
         assert re.fullmatch(r"m-lap-us-\d+", stock.send("timestamp")[0])
         assert stock.send(f"db load {_BYTES}")[0] == f"m-[Expecting {_BYTES} bytes]"
@@ -297,9 +295,7 @@ def test_an_anomaly_is_far_from_what_the_model_makes_of_it(board: str, tmp_path:
         rows.append(f"{number}.bin, 2, {label}, 80, 16")
         windows = [content[at : at + 20] for at in range(0, 14, 4)]
         # Of a half no number here is, so numpy's rounding to even is as good.
-        inputs = [
-            (np.round(window / np.float32(0.06)) - 7).clip(-128, 127).astype(np.int8)[None] for window in windows
-        ]
+        inputs = [(np.round(window / np.float32(0.06)) - 7).clip(-128, 127).astype(np.int8)[None] for window in windows]
         outputs = [output for (output,) in tflite_micro(model, [[sample] for sample in inputs])]
         made = [(output[0].astype(np.float64) - 12) * np.float32(0.05) for output in outputs]
         means.append(np.mean([np.mean((one - other) ** 2) for one, other in zip(made, windows, strict=True)]))

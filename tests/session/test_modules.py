@@ -146,9 +146,7 @@ def test_stock_modules_and_a_package_of_ours_run(
         # Instructions, and nothing that could be taken for time.
         assert len(set(counts)) == 1
         assert counts[0] == int(counts[0]) > NUMBERS
-        assert (
-            f"time_evaluator: {int(counts[0]):,}, {int(counts[0]):,} instructions of a VIRTUAL board" in at.said()
-        )
+        assert f"time_evaluator: {int(counts[0]):,}, {int(counts[0]):,} instructions of a VIRTUAL board" in at.said()
         assert "cortex_m7.o is on the board, in RAM" in at.said()
     # The next client finds what the board was served with, and nothing of the one before.
     with connected(at) as remote:
@@ -322,9 +320,7 @@ def test_broken_packets_about_files_are_refused(boards: Callable[[str], Served])
         (upload,) = struct.unpack_from("<Q", client.ask(_named(9, b"tvm.rpc.server.upload")), 12)
         call = struct.pack("<iQ", 3, upload)
         for rest in (b"", struct.pack("<i", 2), struct.pack("<iiQ", 1, 8, 1 << 40), struct.pack("<iiq", 1, 1, 5)):
-            assert b"takes a file's name, and bytes" in client.ask(call + rest) or b"no name" in client.ask(
-                call + rest
-            )
+            assert b"takes a file's name, and bytes" in client.ask(call + rest) or b"no name" in client.ask(call + rest)
         # A mark of an image that has not been there is nobody's.
         assert b"its handle has been freed" in client.ask(struct.pack("<iQi", 3, 9 << 48 | 1, 0))
 
@@ -333,9 +329,7 @@ def _named(code: int, name: bytes) -> bytes:
     return struct.pack("<iiiQ", code, 1, 8, len(name)) + name
 
 
-def test_a_process_runs_nobody_s_modules_but_this_computer_s(
-    tmp_path: Path, modules: Callable[[str], Path]
-) -> None:
+def test_a_process_runs_nobody_s_modules_but_this_computer_s(tmp_path: Path, modules: Callable[[str], Path]) -> None:
     with (
         served(tmp_path, "--board", "host", "--listen", "0.0.0.0", "--anyone") as board,
         connected(board) as remote,

@@ -201,10 +201,7 @@ def test_handles_and_tensors_that_are_freed_twice_are_refused(host: Served) -> N
     assert b"its handle has been freed" in client.ask(struct.pack("<iQi", 3, handle, 0))
     device = struct.pack("<iii", 6, 1, 0)
     allocate = (
-        struct.pack("<ii", 13, 4)
-        + device
-        + struct.pack("<iqiq", 1, 64, 1, 64)
-        + struct.pack("<iBBHi", 5, 0, 8, 1, 0)
+        struct.pack("<ii", 13, 4) + device + struct.pack("<iqiq", 1, 64, 1, 64) + struct.pack("<iBBHi", 5, 0, 8, 1, 0)
     )
     (address,) = struct.unpack_from("<Q", client.ask(allocate), 12)
     free = struct.pack("<ii", 14, 2) + device + struct.pack("<iQ", 4, address)

@@ -125,10 +125,7 @@ def test_a_model_of_flash_finds_what_instructions_do_not(tmp_path: Path) -> None
     )
     both = plain.keys() & waits.keys()
     assert any(
-        plain[one] < plain[other] and waits[one] > waits[other]
-        for one in both
-        for other in both
-        if one[0] == other[0]
+        plain[one] < plain[other] and waits[one] > waits[other] for one in both for other in both if one[0] == other[0]
     )
     for name in ("plain", "waits"):
         # What is computed without tuning may be the best by both.
@@ -137,9 +134,7 @@ def test_a_model_of_flash_finds_what_instructions_do_not(tmp_path: Path) -> None
     counts = [
         int(re.findall(r"modelled cycles ([\d,]+)", done.stdout)[0].replace(",", ""))
         for name in ("plain", "waits")
-        for done in [
-            inv("model.run", *model, "--board", "stm32f746", "--cycles", "--set", f"tuned={tmp_path / name}")
-        ]
+        for done in [inv("model.run", *model, "--board", "stm32f746", "--cycles", "--set", f"tuned={tmp_path / name}")]
     ]
     assert counts[1] < counts[0]
 

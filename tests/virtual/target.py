@@ -165,8 +165,7 @@ class Target:
         with elf.open("rb") as file:
             parsed = ELFFile(file)
             self.symbols = {
-                symbol.name: symbol["st_value"] & ~1
-                for symbol in parsed.get_section_by_name(".symtab").iter_symbols()
+                symbol.name: symbol["st_value"] & ~1 for symbol in parsed.get_section_by_name(".symtab").iter_symbols()
             }
             image = b""
             for name in (".vectors", ".text"):

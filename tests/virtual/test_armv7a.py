@@ -271,9 +271,7 @@ def test_openocd_by_itself_drives_our_core(tmp_path: Path) -> None:
         select = board.virtual.jtag.probe.format(pins=machine.health_match["pins"])
         words = [word for command in (select, *commands) for word in ("-c", command)]
         script = board.directory / board.virtual.jtag.openocd
-        done = subprocess.run(
-            ["openocd", "-f", script, *words], capture_output=True, text=True, check=True, timeout=60
-        )
+        done = subprocess.run(["openocd", "-f", script, *words], capture_output=True, text=True, check=True, timeout=60)
     said = "".join(done.stderr.split())
     for expected in (
         "zynq_pl.bstap/devicefound:0x23727093",

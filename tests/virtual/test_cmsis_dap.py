@@ -139,9 +139,7 @@ def test_sequences_and_settings_are_taken(host: Host) -> None:
     assert host.probe.execute(b"\x07") == b""
 
 
-@pytest.mark.parametrize(
-    "command", [b"\x05\x00", b"\x05\x00\x02\x00\x01", b"\x06\x00\xff", b"\x12\x40\x00", b"\x11"]
-)
+@pytest.mark.parametrize("command", [b"\x05\x00", b"\x05\x00\x02\x00\x01", b"\x06\x00\xff", b"\x12\x40\x00", b"\x11"])
 def test_a_command_that_is_cut_off_is_an_error(host: Host, command: bytes) -> None:
     assert host.probe.execute(command) == bytes([command[0], 0xFF])
 

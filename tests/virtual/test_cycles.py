@@ -147,9 +147,7 @@ def test_missing_line_costs_its_wait_states(tmp_path: Path, body: str, plain: in
     ],
 )
 def test_core_costs_what_its_manual_says(tmp_path: Path, core: CoreName, body: str, cycles: int) -> None:
-    assert (
-        _a_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP.replace('.w', '')}", "stm32f407", RAM, core) == cycles
-    )
+    assert _a_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP.replace('.w', '')}", "stm32f407", RAM, core) == cycles
 
 
 def test_counter_shows_what_cycles_wait_for(tmp_path: Path) -> None:

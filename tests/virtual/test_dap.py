@@ -188,9 +188,7 @@ def test_jtag_scan_returns_the_previous_result(memory: FakeBoard) -> None:
     """IHI 0031, B3.2: data, two bits of the address, one that says whether it reads; the answer ends in OK."""
     other = FakeBoard()
     other.ram[0:4] = struct.pack("<I", 0x55667788)
-    ports = [
-        MemoryAccessPort(each, identification=0x44770001 + n, base=0) for n, each in enumerate((memory, other))
-    ]
+    ports = [MemoryAccessPort(each, identification=0x44770001 + n, base=0) for n, each in enumerate((memory, other))]
     port = JtagDebugPort(dict(enumerate(ports)))
 
     def scan(instruction: int, register: int, value: int | None = None) -> int:

@@ -77,8 +77,7 @@ def test_step_into_an_exception_stops_at_its_first_instruction(target: Target) -
 
 def test_masked_interrupts_do_not_disturb_a_step(target: Target) -> None:
     target.load(
-        "handler reset\nldr r0, =0xE000ED04\nmov r1, #1 << 26\nstr r1, [r0]\nnop\nnop\nb ."
-        "\nhandler sys_tick\nbx lr"
+        "handler reset\nldr r0, =0xE000ED04\nmov r1, #1 << 26\nstr r1, [r0]\nnop\nnop\nb .\nhandler sys_tick\nbx lr"
     )
     for _ in range(4):
         target.step(mask_interrupts=True)

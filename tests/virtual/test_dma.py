@@ -158,8 +158,7 @@ def test_an_address_where_nobody_answers_is_an_error(target: Target) -> None:
     _load(
         target,
         ENABLE_LINES + "movs r5, #0\n",
-        then="handler irq14\nmovs r5, #1\nldr r3, =0x40026008\n"
-        f"ldr r6, ={0x3D << OF_SEND:#x}\nstr r6, [r3]\nbx lr\n",
+        then=f"handler irq14\nmovs r5, #1\nldr r3, =0x40026008\nldr r6, ={0x3D << OF_SEND:#x}\nstr r6, [r3]\nbx lr\n",
     )
     _start(target, SEND, MINC | FROM_MEMORY, 4, memory=HOLE)
     _start(target, RECEIVE, MINC, 4, memory=RAM)
@@ -247,9 +246,7 @@ def test_a_request_of_another_channel_moves_nothing(target: Target) -> None:
 
 
 @pytest.mark.parametrize(("direction", "sent", "received"), [(1 << 6, b"", b"in"), (1 << 7, b"out", b"\0\0")])
-def test_the_usart_asks_only_where_it_is_told_to(
-    target: Target, direction: int, sent: bytes, received: bytes
-) -> None:
+def test_the_usart_asks_only_where_it_is_told_to(target: Target, direction: int, sent: bytes, received: bytes) -> None:
     target.load(UART + ON.replace("0xC0", str(direction)) + WAIT)
     target.machine.write(RAM, b"out\0\0")
     _start(target, SEND, MINC | FROM_MEMORY, 3)

@@ -85,8 +85,7 @@ def test_fault(target: Target, instruction: str, status: int, address: int | Non
 
 def test_an_unaligned_store_that_traps_writes_nothing(target: Target) -> None:
     target.run(
-        f"handler reset\n{TRAPS}\nldr r4, =result+1\nldr r1, =0x12345678\nstr r1, [r4]\nb ."
-        "\nhandler hard_fault\ndone"
+        f"handler reset\n{TRAPS}\nldr r4, =result+1\nldr r1, =0x12345678\nstr r1, [r4]\nb .\nhandler hard_fault\ndone"
     )
     assert target.words("result", 2) == [0, 0]
 
@@ -238,9 +237,7 @@ def test_a_reset_ends_lock_up(target: Target) -> None:
     [("0xFFFFFFF1", INVPC), ("0xFFFFFFF5", INVPC), ("0xFFFFFF09", INVPC)],
 )
 def test_an_illegal_return(target: Target, exc_return: str, status: int) -> None:
-    target.run(
-        f"handler reset\nsvc #0\nb .\nhandler sv_call\nldr r0, ={exc_return}\nbx r0\nhandler hard_fault\ndone"
-    )
+    target.run(f"handler reset\nsvc #0\nb .\nhandler sv_call\nldr r0, ={exc_return}\nbx r0\nhandler hard_fault\ndone")
     assert target.peek(CFSR) == status
     assert target.register(14) == int(exc_return, 0)  # the fault chains on: no second frame
 

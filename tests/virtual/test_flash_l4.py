@@ -79,9 +79,7 @@ def test_what_is_not_erased_takes_zeros_alone(unlocked: Target) -> None:
         (PG, [(FLASH, 4), (FLASH + 12, 4)], PGAERR),
     ],
 )
-def test_wrong_writes_change_nothing(
-    unlocked: Target, control: int, writes: list[tuple[int, int]], error: int
-) -> None:
+def test_wrong_writes_change_nothing(unlocked: Target, control: int, writes: list[tuple[int, int]], error: int) -> None:
     unlocked.poke(CR, control)
     for address, size in writes:
         unlocked.machine.write(address, bytes(size))

@@ -160,9 +160,7 @@ def test_protected_memory_cannot_be_written_and_says_where(tmp_path: Path) -> No
 @pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
 def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
     rounds = 7
-    program = (
-        f"li t0, {rounds}\n 1: csrr t1, minstret\n addi t0, t0, -1\n bnez t0, 1b\n csrr t2, minstret\n ebreak"
-    )
+    program = f"li t0, {rounds}\n 1: csrr t1, minstret\n addi t0, t0, -1\n bnez t0, 1b\n csrr t2, minstret\n ebreak"
     stepped = Target(tmp_path, isa, program)
     for _ in range(1 + 3 * rounds + 1):
         stepped.hart.step()

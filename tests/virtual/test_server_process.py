@@ -120,9 +120,7 @@ def test_a_specification_that_is_none() -> None:
 
 def test_a_port_that_is_taken(board: Board) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, said = finish(
-            f"--stlink-port={taken.getsockname()[1]}", stdin=board.machine_spec().model_dump_json()
-        )
+        code, said = finish(f"--stlink-port={taken.getsockname()[1]}", stdin=board.machine_spec().model_dump_json())
     assert code == 2
     assert "in use" in said
     assert "Traceback" not in said

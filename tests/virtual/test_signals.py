@@ -177,9 +177,7 @@ def test_conversions_go_on_and_their_values_to_memory(target: Target) -> None:
         (TIM1, 5 << 10, 1),
     ],
 )
-def test_a_timer_has_twice_the_clock_of_a_divided_bus(
-    target: Target, timer: int, config: int, cycles: int
-) -> None:
+def test_a_timer_has_twice_the_clock_of_a_divided_bus(target: Target, timer: int, config: int, cycles: int) -> None:
     # RM0385, 5.2 and 5.3.3
     target.run(
         f"handler reset\nldr r0, ={RCC:#x}\nldr r1, ={config:#x}\nstr r1, [r0, #8]\n"

@@ -190,9 +190,7 @@ def test_the_reset_pin(host: Host) -> None:
     assert (host.board.reset_held, host.board.resets) == (False, 2)
 
 
-def test_unknown_command_is_logged_and_answered_with_an_error(
-    host: Host, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_command_is_logged_and_answered_with_an_error(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     reply = host.send(0xF2, 0x99, reply=2)
     assert len(reply) == 2
     assert reply[0] not in (OK, 0)

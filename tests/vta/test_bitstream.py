@@ -91,10 +91,7 @@ def test_published_ones_are_known_by_hash(tmp_path: Path, monkeypatch: pytest.Mo
     assert f"put the file at {place}" in said
     place.parent.mkdir(parents=True)
     place.write_bytes(made())
-    assert (
-        f"{name}: has SHA-256 {hashlib.sha256(made()).hexdigest()}, and the published file 0b24cdf9001d"
-        in refusal()
-    )
+    assert f"{name}: has SHA-256 {hashlib.sha256(made()).hexdigest()}, and the published file 0b24cdf9001d" in refusal()
     assert "something" not in (said := refusal(HW_VER="0.0.1")) and "and the published file c8808d2f4877" in said
     assert not (tmp_path / "utvm/bitstreams/0.0.1").exists()
     assert "no bitstream 0.0.2/1x32_i8w8a32_15_15_18_17.bit is published" in refusal(LOG_BLOCK=5)

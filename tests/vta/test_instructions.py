@@ -20,8 +20,7 @@ SETS = [InstructionSet(load_configuration(path)) for path in CONFIGURATIONS]
 BY_HAND = [
     ("uop dst_idx=301 src_idx=1135 wgt_idx=999", (999 << 22 | 1135 << 11 | 301).to_bytes(4, "little")),
     (
-        "load mem=INP sram=17 dram=0x12345 y_size=3 x_size=5 x_stride=40 ypad0=1 ypad1=2 xpad0=3 xpad1=4"
-        " push_next=1",
+        "load mem=INP sram=17 dram=0x12345 y_size=3 x_size=5 x_stride=40 ypad0=1 ypad1=2 xpad0=3 xpad1=4 push_next=1",
         (
             ((4 << 60 | 3 << 56 | 2 << 52 | 1 << 48 | 40 << 32 | 5 << 16 | 3) << 64)
             | (0x12345 << 26 | 17 << 10 | 2 << 7 | 1 << 6)
@@ -38,8 +37,7 @@ BY_HAND = [
     (
         "alu op=SHR use_imm=1 imm=-8 uop_end=1 iter_out=1 iter_in=64 dst_in=1 src_in=1",
         (
-            (((-8 & 0xFFFF) << 48 | 1 << 47 | 3 << 44 | 1 << 33 | 1 << 11) << 64)
-            | (64 << 49 | 1 << 35 | 1 << 21 | 4)
+            (((-8 & 0xFFFF) << 48 | 1 << 47 | 3 << 44 | 1 << 33 | 1 << 11) << 64) | (64 << 49 | 1 << 35 | 1 << 21 | 4)
         ).to_bytes(16, "little"),
     ),
     ("finish pop_prev=1 pop_next=1", (3 | 1 << 3 | 1 << 4).to_bytes(16, "little")),

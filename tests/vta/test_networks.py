@@ -64,10 +64,7 @@ def check(cases: Sequence[Int8Case], configuration: str, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "configuration",
-    [
-        pytest.param(name, marks=pytest.mark.nightly if name in ("batch", "small") else ())
-        for name in CONFIGURATIONS
-    ],
+    [pytest.param(name, marks=pytest.mark.nightly if name in ("batch", "small") else ()) for name in CONFIGURATIONS],
 )
 def test_layers_equal_the_reference_kernels(configuration: str, tmp_path: Path) -> None:
     check(VTA_CASES, configuration, tmp_path)

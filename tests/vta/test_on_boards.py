@@ -64,9 +64,7 @@ def _check(running: Any, compiled: dict[str, Library]) -> None:
 
 
 @contextmanager
-def _driven(
-    board: boards.Board, compiled: dict[str, Library], logs: Path
-) -> Iterator[tuple[Connection, HostDriven]]:
+def _driven(board: boards.Board, compiled: dict[str, Library], logs: Path) -> Iterator[tuple[Connection, HostDriven]]:
     image = firmware.build(board, list(compiled.values()))
     with attach(board, "virtual", log_directory=logs) as connection, HostDriven(connection, image) as session:
         connection.program_logic(_bitstream(logs))

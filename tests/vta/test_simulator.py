@@ -102,9 +102,7 @@ def test_the_alu_does_what_numpy_does(vta: VtaSimulator, operation: str, expecte
     before = np.random.default_rng(2).integers(-(1 << 31), 1 << 31, numbers).astype("int32")
     dram = Dram(vta)
     dram.put("acc", before)
-    dram.run(
-        [LOAD_UOP, LOAD_ACC, f"{ALU} {operation} push_next=1", f"{STORE} pop_prev=1 push_prev=1", PRODUCT[-1]]
-    )
+    dram.run([LOAD_UOP, LOAD_ACC, f"{ALU} {operation} push_next=1", f"{STORE} pop_prev=1 push_prev=1", PRODUCT[-1]])
     assert (dram.out(numbers) == expected(before).astype("int32").astype("int8")).all()
     assert vta.statistics()["alu_counter"] == 1
 

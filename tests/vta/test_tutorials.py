@@ -63,9 +63,7 @@ def test_get_started_with_a_server(capsys: pytest.CaptureFixture[str], monkeypat
         module, device = remote.load_module("other.so"), remote.ext_dev(0)
         kinds = ("int32", "int32", "int8")
         tensors = [tvm.runtime.tensor(np.zeros((8, other.BATCH, other.BLOCK_OUT), kind), device) for kind in kinds]
-        with pytest.raises(
-            tvm.error.RPCError, match=f"built for the VTA {other.BITSTREAM}, and this process has 1x16"
-        ):
+        with pytest.raises(tvm.error.RPCError, match=f"built for the VTA {other.BITSTREAM}, and this process has 1x16"):
             module["vadd"](*tensors)
     finally:
         server.terminate()

@@ -233,9 +233,7 @@ def test_generated_shapes(env: vta.Env, seed: int) -> None:
     random = np.random.default_rng(seed)
     by = Requantise(int(random.integers(0, 14)), bool(random.integers(2)), int(random.integers(-128, 1)))
     draw = lambda low, high: int(random.integers(low, high + 1))  # noqa: E731
-    check_matmul(
-        env, Matmul(draw(1, 20), draw(1, 100), draw(1, 100), by, bool(draw(0, 1)), bool(draw(0, 1))), seed
-    )
+    check_matmul(env, Matmul(draw(1, 20), draw(1, 100), draw(1, 100), by, bool(draw(0, 1)), bool(draw(0, 1))), seed)
     kernel = (draw(1, 5), draw(1, 5))
     pads = tuple(draw(0, size - 1) for size in (kernel[0], kernel[0], kernel[1], kernel[1]))
     shape = (draw(1, 3), draw(1, 40), draw(5, 12), draw(5, 12))

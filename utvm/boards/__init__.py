@@ -41,9 +41,7 @@ PROJECT = Path(__file__).resolve().parent
 PATH_VARIABLE = "UTVM_BOARD_PATH"
 """Environment variable with further folders of boards, separated by colons."""
 
-_COMPLETE = (
-    "a board folder has board.yaml, openocd.cfg if OpenOCD drives it, and port.c if it has a port of its own"
-)
+_COMPLETE = "a board folder has board.yaml, openocd.cfg if OpenOCD drives it, and port.c if it has a port of its own"
 _LARGEST = 1 << 20  # bytes of a board.yaml
 _KEYS = "docs/porting.md explains the keys of a board"
 
@@ -167,9 +165,7 @@ def _parse_settings(name: str, text: str) -> dict[str, str]:
     for pair in text.removeprefix(":").split(",") if text else ():
         key, _, value = pair.partition("=")
         if not key or not value or key in settings:
-            raise ConfigError(
-                f"{name + text!r}: {pair!r} is not a setting", "for instance BOARD:NAME=VALUE,NAME=VALUE"
-            )
+            raise ConfigError(f"{name + text!r}: {pair!r} is not a setting", "for instance BOARD:NAME=VALUE,NAME=VALUE")
         settings[key] = value
     return settings
 
@@ -229,9 +225,7 @@ def _check(board: Board, file: Path) -> None:
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)
     if board.name != board.directory.name:
-        raise ConfigError(
-            f"{file}: name is {board.name!r}, the folder {board.directory.name!r}", "make them the same"
-        )
+        raise ConfigError(f"{file}: name is {board.name!r}, the folder {board.directory.name!r}", "make them the same")
     try:
         row = board.cpu_row
     except ConfigError as error:
@@ -252,9 +246,7 @@ def _check(board: Board, file: Path) -> None:
             )
 
 
-def _choose(
-    board: str, offered: Mapping[str, Mapping[str, object]], settings: Mapping[str, str]
-) -> dict[str, str]:
+def _choose(board: str, offered: Mapping[str, Mapping[str, object]], settings: Mapping[str, str]) -> dict[str, str]:
     for name, value in settings.items():
         if name not in offered:
             raise ConfigError(
@@ -290,9 +282,7 @@ def algorithm_of(board: Board) -> Algorithm | None:
             f"{file}: physical.pyocd.algorithm: there is none named {part.algorithm.name!r}",
             f"name a C file in the board's folder, or one of {architecture}'s: {known or 'none'}",
         )
-    regions = [
-        region for region in board.memory if region.kind == "flash" and region.sectors and not region.alias_of
-    ]
+    regions = [region for region in board.memory if region.kind == "flash" and region.sectors and not region.alias_of]
     if len(regions) != 1:
         raise ConfigError(
             f"{file}: physical.pyocd.algorithm: it programs one region of kind flash with sectors; "

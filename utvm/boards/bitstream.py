@@ -71,9 +71,7 @@ def read_bitstream(path: Path, logic: Logic) -> Bitstream:
     if (at := data.find(_IDCODE, 0, _SYNC_WITHIN)) >= 0:
         idcode = int.from_bytes(data[at + 4 : at + 8], "big")
         if (idcode ^ logic.idcode) & ~_REVISION:
-            raise ConfigError(
-                f"{path}: is for a die with IDCODE {idcode:#010x}, and this one has {logic.idcode:#010x}"
-            )
+            raise ConfigError(f"{path}: is for a die with IDCODE {idcode:#010x}, and this one has {logic.idcode:#010x}")
     return Bitstream(**header, data=data)
 
 

@@ -175,9 +175,7 @@ class Board(Record):
         virtual: tuple[Kind, ...] = ("virtual",) if self.virtual != NOTHING_VIRTUAL else ()
         return (*virtual, "physical") if self.physical is not None else virtual
 
-    def capabilities_with(
-        self, lacks: frozenset[Lack], program: Literal["OpenOCD", "pyOCD"] | None
-    ) -> frozenset[str]:
+    def capabilities_with(self, lacks: frozenset[Lack], program: Literal["OpenOCD", "pyOCD"] | None) -> frozenset[str]:
         """Return the capabilities of the board with a debug port, as suites require them.
 
         ``lacks`` are the missing ones; ``program`` drives the probe, programs flash and accesses memory in every
@@ -381,9 +379,7 @@ class Board(Record):
     def timing(self) -> TimingSpec | None:
         """The model of cycles, if its settings choose it."""
         timing = self.offered_timing if self.settings.get(CYCLES) == "model" else None
-        trials = {
-            name: value for name, value in self.settings.items() if name in TRIALS and name not in self.choices
-        }
+        trials = {name: value for name, value in self.settings.items() if name in TRIALS and name not in self.choices}
         return timing and timing.with_settings(trials)
 
     @property

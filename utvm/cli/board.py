@@ -55,9 +55,7 @@ def show(_: Context, name: str) -> None:
         "output": "board folder to write; its name is the board's name (default: the chip's name)",
     },
 )
-def new(
-    _: Context, chip: str = "", from_: str = "", svd: str = "", probe: str = "st-link", output: str = ""
-) -> None:
+def new(_: Context, chip: str = "", from_: str = "", svd: str = "", probe: str = "st-link", output: str = "") -> None:
     """Create a board folder from the description of its chip."""
 
 

@@ -139,6 +139,4 @@ def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
 def guesses_in(folder: Path) -> list[str]:
     """Return the lines of a board's file that are marked to be checked."""
     text = (folder / "board.yaml").read_text(encoding="utf-8")
-    return [
-        f"line {number}: {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if "# check" in line
-    ]
+    return [f"line {number}: {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if "# check" in line]

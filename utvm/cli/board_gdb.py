@@ -85,9 +85,7 @@ def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
             try:
                 door = stack.enter_context(peer.listen(port))
             except OSError as error:
-                raise ProbeError(
-                    f"TCP port {port} cannot be served: {error.strerror}", "choose another one"
-                ) from error
+                raise ProbeError(f"TCP port {port} cannot be served: {error.strerror}", "choose another one") from error
             yield door, f"127.0.0.1:{port}"
             return
         folder = stack.enter_context(temporary.private_folder())

@@ -76,9 +76,7 @@ def show_board(name: str) -> None:
         OUT.print(f"  driver     the first available of {', '.join(reached)}; --board NAME:driver=VALUE")
     for setting, values in board.choices.items():
         others = ", ".join(value for value in values if value != board.settings[setting])
-        OUT.print(
-            f"  setting    {setting}={board.settings[setting]} (also: {others}); --board NAME:{setting}=VALUE"
-        )
+        OUT.print(f"  setting    {setting}={board.settings[setting]} (also: {others}); --board NAME:{setting}=VALUE")
     if not board.memory:
         return
     OUT.print(

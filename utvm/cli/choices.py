@@ -70,9 +70,7 @@ class ModelChoice:
     """A model, whether it may be executed, and settings of loading and compiling it."""
 
     model: str = option("", MODEL, required=True, spelled=selection.as_file)
-    run_python: bool = option(
-        False, "trust the model file as a program: a .py file is executed, a .pt2 file may be"
-    )
+    run_python: bool = option(False, "trust the model file as a program: a .py file is executed, a .pt2 file may be")
     set_: tuple[str, ...] = _settings(_SHAPE)
 
     @classmethod
@@ -136,9 +134,7 @@ class QuantizeChoice(ModelChoice):
     set_: tuple[str, ...] = _settings(_PICTURES)
     samples: str = option("", "calibration samples, as --inputs of model.eval")
     labels: str = option("", "expected classes, unless the samples file contains them as labels")
-    to: str = option(
-        "int8", "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point"
-    )
+    to: str = option("int8", "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point")
     calibration: str = option("minmax", "method for ranges: minmax (default), entropy, percentile or mse")
     least_snr: float = option(
         0.0, "minimum signal-to-noise ratio in dB: tensors below it in 8 bits get 16, computed in floating point"

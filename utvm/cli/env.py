@@ -43,9 +43,7 @@ def lock(_: Context, source: choices.MirrorChoice, only: str = "", update: str =
         _verify(source)
         return
     if only not in ("", "debian", "python"):
-        raise errors.ConfigError(
-            f"--only {only}: not a half of the lock", "give debian or python, or leave it out"
-        )
+        raise errors.ConfigError(f"--only {only}: not a half of the lock", "give debian or python, or leave it out")
     with temporary_root(paths.ROOT / "build") as folder:
         # In a copy, so that the locks change together or not at all.
         copy = Path(shutil.copytree(PROVISION, folder / "provision"))

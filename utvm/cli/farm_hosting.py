@@ -92,9 +92,7 @@ def parse_host(name: str, address: str) -> Host:
     match = re.fullmatch(r"\[([^]]*)\](?::(.*))?|([^:]*):([^:]*)", address)
     computer, port = (match[1] or match[3], match[2] or match[4]) if match else (address, "")
     if port and not (port.isdecimal() and 0 < int(port) <= _LAST_PORT):
-        raise errors.ConfigError(
-            f"--address {address}: its port is not from 1 to {_LAST_PORT}", "HOST or HOST:PORT"
-        )
+        raise errors.ConfigError(f"--address {address}: its port is not from 1 to {_LAST_PORT}", "HOST or HOST:PORT")
     rules = quarantine()
     own = platform.node()
     return Host(name or own, computer or own, int(port or 22), rules.bad_after, rules.well_after)

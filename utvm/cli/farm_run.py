@@ -30,9 +30,7 @@ def run_in_farm(
     """
     farm.require_farm()
     paths.need_checkout("--in farm")
-    if (
-        search := next((record for record in records if isinstance(record, TuneChoice)), None)
-    ) and search.count > 1:
+    if (search := next((record for record in records if isinstance(record, TuneChoice)), None)) and search.count > 1:
         from utvm.cli.model_tune import tune_together
 
         tune_together(farm, *records)

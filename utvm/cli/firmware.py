@@ -61,9 +61,7 @@ def build(
         f"board {shares.board:,}, runtime {shares.runtime:,} bytes"
     )
     print_use(image)
-    OUT.print(
-        f"console: {chip.line.name}, {chip.line.baud} baud" if chip.line else "no console: it reports over RTT"
-    )
+    OUT.print(f"console: {chip.line.name}, {chip.line.baud} baud" if chip.line else "no console: it reports over RTT")
     figures = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes, "shares": shares}
     OUT.results({"elf": str(elf), "bin": str(binary), "address": address, "board": chip.name, **figures})
 

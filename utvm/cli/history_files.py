@@ -138,15 +138,11 @@ def _serve_folder(output: str, port: str, *, anyone: bool) -> None:
     seen, folder = _file_times(), _write_folder(output)
     handler = functools.partial(_QuietHandler, directory=str(folder.parent))
     try:
-        server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(
-            ("127.0.0.1", int(port)), handler
-        )
+        server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(("127.0.0.1", int(port)), handler)
     except (OSError, OverflowError, ValueError) as error:
         raise ConfigError(f"--serve {port}: {error}", "give a free TCP port; 0 takes one") from error
     with server:
-        OUT.print(
-            f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access_note(anyone=anyone)}"
-        )
+        OUT.print(f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access_note(anyone=anyone)}")
         threading.Thread(target=server.serve_forever, daemon=True).start()
         while True:
             time.sleep(_REFRESH)

@@ -30,9 +30,7 @@ def write_image(request: CompiledChoice, board: str, task: str, output: str) -> 
     chip = boards.load_chip(board)
     image = _build(chip, chip.capabilities, request, task)
     write_whole(Path(output), image.elf.read_bytes())
-    channel = (
-        f"on {chip.line.name}, {chip.line.baud} baud" if image.pipe == "console" and chip.line else "over RTT"
-    )
+    channel = f"on {chip.line.name}, {chip.line.baud} baud" if image.pipe == "console" and chip.line else "over RTT"
     OUT.print(f"wrote {output}: on {chip.full_name}, it prints m-ready {channel}")
 
 
@@ -107,9 +105,7 @@ def _performance(
         OUT.print(f"{line}: {sample.name}")
     median = statistics.median(counts)
     spread = (max(counts) - min(counts)) / median if median else 0.0
-    OUT.print(
-        f"median of {len(counts)} windows: {median:,.0f} {connection.count_unit}, spread {100 * spread:.3f} %"
-    )
+    OUT.print(f"median of {len(counts)} windows: {median:,.0f} {connection.count_unit}, spread {100 * spread:.3f} %")
     if not rates:
         OUT.print("the board is VIRTUAL: instructions are not time, so there is no throughput")
     figures: dict[str, object] = {"unit": connection.count_unit, "per_inference": counts, "median": median}

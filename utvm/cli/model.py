@@ -28,9 +28,7 @@ from utvm.selection import BoardSelection
         "standing_alone": "flash model and input, power-cycle the board, read the result from its console",
     },
 )
-def run(
-    _: Context, model: RunChoice, *, output: str = "", standing_alone: bool = False, where: CountingChoice
-) -> None:
+def run(_: Context, model: RunChoice, *, output: str = "", standing_alone: bool = False, where: CountingChoice) -> None:
     """Run a model on a board and print its outputs, instructions or cycles, flash and RAM."""
 
 
@@ -117,7 +115,5 @@ def package(_: Context, request: CompileChoice, output: str = "") -> None:
         "misra": "count MISRA C:2012 violations with cppcheck; takes minutes",
     },
 )
-def report(
-    _: Context, request: CompileChoice, output: str = "", explain: bool = False, misra: bool = False
-) -> None:
+def report(_: Context, request: CompileChoice, output: str = "", explain: bool = False, misra: bool = False) -> None:
     """Compile a model and report its operators, those not quantised and why, and the memory plan."""

@@ -160,9 +160,7 @@ def _select_samples(
         scale = request.settings.get("scale", "")
         if read and scale:
             raise ConfigError(f"{request.model} has its own scale of colours", "leave --set scale out")
-        arrays = {
-            "": read_pixels(request.source, tensor) if read else read_pictures(request.source, tensor, scale)
-        }
+        arrays = {"": read_pixels(request.source, tensor) if read else read_pictures(request.source, tensor, scale)}
     if read:
         arrays = {"": read(*arrays.values())}
     if len(library.inputs) == 1:
@@ -216,9 +214,7 @@ def _line(number: int, result: RunResult, board: Board) -> str:
     predicted = prediction(result.outputs)
     message = "" if predicted is None else f"  predicted {predicted}"
     time = board.describe_time(result.count, result.unit)
-    outputs = " ".join(
-        np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs
-    )
+    outputs = " ".join(np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs)
     cost = "".join(f"  {count:,} {unit}" for unit, count in result.count_by_unit.items())
     cost += f" ({time})" if time else ""
     return f"sample {number}{message}{cost}  {outputs}"

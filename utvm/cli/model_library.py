@@ -69,9 +69,7 @@ def report(request: choices.CompileChoice, output: str, explain: bool, misra: bo
     )
     for arena in library.arenas:
         OUT.print(f"{arena.region}: {arena.size_bytes:,} bytes, including inputs and outputs")
-    OUT.print(
-        f"working memory: {library.arena_bytes:,} bytes; no plan needs less than {library.lower_bound_bytes:,}"
-    )
+    OUT.print(f"working memory: {library.arena_bytes:,} bytes; no plan needs less than {library.lower_bound_bytes:,}")
     OUT.print(f"constants: {library.weights_bytes:,} bytes")
     for leftover in library.leftovers:
         OUT.print(f"in float: {leftover.operator} ({printable(leftover.tensor)}): {leftover.reason}")

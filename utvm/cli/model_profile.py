@@ -69,9 +69,7 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
     board = boards.load(where.board)
     _print(profile, board)
     _print_accelerator(profile, accelerator_counts)
-    cost = ", ".join(
-        filter(None, (f"{plain.count:,} {profile.unit}", board.describe_time(plain.count, profile.unit)))
-    )
+    cost = ", ".join(filter(None, (f"{plain.count:,} {profile.unit}", board.describe_time(plain.count, profile.unit))))
     if profile.waits:
         OUT.print("issue: cycles that issue instructions; load, flash, branch: cycles that wait for these")
     OUT.print(f"without profiling, one run takes {cost}")

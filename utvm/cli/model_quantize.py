@@ -102,9 +102,7 @@ def _check(request: choices.QuantizeChoice) -> None:
     if request.to not in _KINDS:
         raise ConfigError(f"--to {request.to!r} is not a type of quantised models", f"one of {', '.join(_KINDS)}")
     if request.calibration not in CALIBRATIONS:
-        raise ConfigError(
-            f"--calibration {request.calibration!r} is not a method", f"one of {', '.join(CALIBRATIONS)}"
-        )
+        raise ConfigError(f"--calibration {request.calibration!r} is not a method", f"one of {', '.join(CALIBRATIONS)}")
     if not 0 <= request.least_snr < math.inf or (request.least_snr and request.to != "int8"):
         raise ConfigError(
             f"--least-snr {request.least_snr:g} is not possible", "give 0 dB or more, and only with --to int8"
@@ -130,9 +128,7 @@ def _compare_evaluators(model: Model, samples: Sequence[Sample], others: Sequenc
 def _read(request: choices.QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
     scale = request.settings.get("scale", "")
     if are_pictures(request.samples):
-        return {
-            "": read_pictures(request.samples, model_inputs.input_for_pictures(request.samples, tensors), scale)
-        }
+        return {"": read_pictures(request.samples, model_inputs.input_for_pictures(request.samples, tensors), scale)}
     model_inputs.check_scale(scale)
     return read_arrays(request.samples)
 

@@ -24,9 +24,7 @@ from utvm.session.board_holder import open_session
 _SILICON = Path("build/silicon.jsonl")  # One line for each run on a chip, with its modelled cycles.
 
 
-def run_model(
-    model: choices.RunChoice, where: selection.BoardSelection, output: str, standing_alone: bool
-) -> None:
+def run_model(model: choices.RunChoice, where: selection.BoardSelection, output: str, standing_alone: bool) -> None:
     """Compile a model, run it once on a board, and print and write its outputs.
 
     Args:
@@ -119,9 +117,7 @@ def _figures(image: firmware.Firmware, result: RunResult) -> dict[str, int | str
 def _check_output(library: compiler.Library, output: str) -> None:
     """Before the board runs, refuse a file that cannot hold all outputs."""
     if output and len(library.outputs) > 1 and not output.endswith(".npz"):
-        raise errors.ConfigError(
-            f"{output}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
-        )
+        raise errors.ConfigError(f"{output}: the model has {len(library.outputs)} outputs", "give --output a .npz file")
 
 
 def _write_outputs(library: compiler.Library, outputs: Sequence[npt.NDArray[np.generic]], path: str) -> None:

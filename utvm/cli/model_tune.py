@@ -119,8 +119,7 @@ def _search(tuner: Tuner, trials: int) -> bool:
         for step in tuner.run(trials):
             faster = f"{step.before / step.best:.2f} times as fast" if step.best < step.before else "as before"
             OUT.print(
-                f"{step.measured} of {step.trials}: {printable(step.layer.makes)}: "
-                f"{step.best:,} {tuner.unit}, {faster}"
+                f"{step.measured} of {step.trials}: {printable(step.layer.makes)}: {step.best:,} {tuner.unit}, {faster}"
             )
     except KeyboardInterrupt:
         OUT.print("interrupted: the log has all measurements, and the next model.tune continues from there")
@@ -236,9 +235,7 @@ def _render_page(tuner: Tuner, title: str, board: str) -> str:
         if (entries := [entry for entry in candidates if entry.layer == layer.name])
     ]
     template = pages_of("utvm.cli").get_template("tune.html.j2")
-    return template.render(
-        searches=searches, title=title, board=board, unit=tuner.unit, width=_WIDTH, height=_HEIGHT
-    )
+    return template.render(searches=searches, title=title, board=board, unit=tuner.unit, width=_WIDTH, height=_HEIGHT)
 
 
 def _draw_search(makes: str, before: int, best: int, entries: Sequence[LogEntry]) -> SearchPicture:

@@ -62,9 +62,7 @@ class Inv(Program):
             Argument(names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."),
             Argument(names=("log-file",), help="Log into this file: everything, unless --log-level limits it."),
             Argument(names=("board-path",), help="Folders with boards of your own, separated by colons."),
-            Argument(
-                names=("json", "j"), optional=True, help="Write results as JSON to this file, or print them."
-            ),
+            Argument(names=("json", "j"), optional=True, help="Write results as JSON to this file, or print them."),
         ]
         theirs = super().core_args()
         for argument in theirs:

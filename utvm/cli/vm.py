@@ -179,9 +179,7 @@ def halt(_: Context, suspend: bool = False) -> None:
             machine.suspend()
         else:
             machine.halt()
-    OUT.print(
-        "the machine is suspended; ./inv vm.up continues" if suspend else "the machine is off; its disk stays"
-    )
+    OUT.print("the machine is suspended; ./inv vm.up continues" if suspend else "the machine is off; its disk stays")
 
 
 @task(

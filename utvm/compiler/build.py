@@ -72,9 +72,7 @@ def graph_of(model: Model, target: Target) -> Graph:
     """Return the graph of a model for a target; used by tuning."""
     imported = import_model(model)
     with refusal.tvm_errors(model.origin, "compile the model"):
-        return _extract_graph(
-            quantised.integerize(imported.module, target, layers=imported.layers), imported, target
-        )
+        return _extract_graph(quantised.integerize(imported.module, target, layers=imported.layers), imported, target)
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:
@@ -83,15 +81,11 @@ def library_of(name: str, graph: Graph, target: Target) -> Library:
     return _emit_graph(graph, quantised.Integerized(None, ()), unchanged, _Request(name, name, target)).library
 
 
-def _emit_graph(
-    graph: Graph, integerized: quantised.Integerized, imported: Imported, request: _Request
-) -> CalledGraph:
+def _emit_graph(graph: Graph, integerized: quantised.Integerized, imported: Imported, request: _Request) -> CalledGraph:
     name, assistant = request.name, request.assistant
     with refusal.tvm_errors(request.origin, "compile the model"):
         lowered = _lower_forms(graph.functions, request.target)
-        kinds = {
-            function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()
-        }
+        kinds = {function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()}
         _note(graph, kinds, integerized)
         scope = Scope([f"{name}_run", f"{name}_reset"])
         symbols = {function: scope.claim(f"{name}_{function}", name) for function in lowered[0]}
@@ -249,8 +243,7 @@ def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Arg
         parameters = list(body.params)
         arguments[function] = [
             Argument(
-                math.prod(int(extent) for extent in parameter.ty.shape)
-                * item_bytes(tvm_types.element_type(parameter)),
+                math.prod(int(extent) for extent in parameter.ty.shape) * item_bytes(tvm_types.element_type(parameter)),
                 item_bytes(tvm_types.element_type(parameter)),
                 number >= len(parameters) - output_counts[function],
             )

@@ -104,14 +104,11 @@ class CFiles(Mapping[str, str]):
 
     def to_values(self) -> dict[str, Any]:
         arrays = {
-            name: [str(array.dtype), base64.b64encode(array.tobytes()).decode()]
-            for name, array in self.arrays.items()
+            name: [str(array.dtype), base64.b64encode(array.tobytes()).decode()] for name, array in self.arrays.items()
         }
         return {"brief": self.brief, "arrays": arrays}
 
 
 def sources_of(packed: Mapping[str, Any]) -> CFiles:
-    arrays = {
-        name: np.frombuffer(base64.b64decode(data), dtype) for name, (dtype, data) in packed["arrays"].items()
-    }
+    arrays = {name: np.frombuffer(base64.b64decode(data), dtype) for name, (dtype, data) in packed["arrays"].items()}
     return CFiles(packed["brief"], arrays)

@@ -33,9 +33,7 @@ def check_tensor(place: str, shape: Sequence[int], dtype: str, *, may_be_empty: 
         )
     size = math.prod(shape) * item_bytes(dtype)
     if size == 0 and not may_be_empty:
-        raise CompileError(
-            f"{place}: has no elements: shape {tuple(shape)}", "remove empty tensors from the model"
-        )
+        raise CompileError(f"{place}: has no elements: shape {tuple(shape)}", "remove empty tensors from the model")
     if size > MAX_TENSOR_BYTES:
         raise CompileError(
             f"{place}: is too large: shape {tuple(shape)}, {size} bytes",

@@ -34,9 +34,7 @@ class Reading(NamedTuple):
     outputs: Sequence[Any]
 
 
-def check_order(
-    origin: str, steps: Sequence[Reading], known: set[Any], name: Callable[[Any], str], hint: str
-) -> None:
+def check_order(origin: str, steps: Sequence[Reading], known: set[Any], name: Callable[[Any], str], hint: str) -> None:
     """Refuse an operator that reads a tensor before it is produced; add all outputs to ``known``."""
     producer = {output: step for step in steps for output in step.outputs}
     for step in steps:
@@ -81,9 +79,7 @@ def hints(refused: Iterable[CompileError]) -> str:
 
 def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
     """Raise an error with all reasons, each once; without reasons do nothing."""
-    names = list(
-        dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons)
-    )
+    names = list(dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons))
     if not names:
         return
     helps = [help_ for text, help_ in _HELPS if any(re.search(text, item) for item in names)]

@@ -40,9 +40,7 @@ class Target:
     def fields(self) -> dict[str, object]:
         """Return fields for packages and reports; tuning, indices and goal only if not default."""
         left_out = {"tuned": (), "unchecked": False, "goal": "balance"}
-        return {
-            name: value for name, value in asdict(self).items() if name not in left_out or value != left_out[name]
-        }
+        return {name: value for name, value in asdict(self).items() if name not in left_out or value != left_out[name]}
 
     @property
     def label(self) -> str:

@@ -71,9 +71,7 @@ def choose(board: boards.Board, selection: BoardSelection) -> ReachableBoard:
         if reachable is None:
             continue
         if selection.latency_us and not driver.has_latency:
-            raise errors.ConfigError(
-                f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe with a latency"
-            )
+            raise errors.ConfigError(f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe with a latency")
         return reachable
     if not drivers:
         raise errors.ConfigError(f"no driver supports {board.name}: its file has no data for one")

@@ -338,8 +338,7 @@ class Audit:
             "looked_at": list(self.summaries),
             "findings": [finding.as_json() for finding in self.findings],
             "accepted": [
-                finding.as_json() | {"until": str(why.until), "reason": why.reason}
-                for finding, why in self.accepted
+                finding.as_json() | {"until": str(why.until), "reason": why.reason} for finding, why in self.accepted
             ],
         }
 

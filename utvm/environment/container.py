@@ -58,9 +58,7 @@ class ContainerAccess:
     groups: Sequence[int] = ()
 
 
-def run(
-    client: docker.DockerClient, image: str, command: Sequence[str], extra: ContainerAccess | None = None
-) -> int:
+def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: ContainerAccess | None = None) -> int:
     """Run a command in the checkout, pass its output on, and return its exit code.
 
     An interrupt stops the command and waits for it, until interrupted again; if it still reaches a verdict, its
@@ -249,9 +247,7 @@ class InContainer:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise ConfigError(
-                    f"{folder}: cannot be created: {error.strerror}", "choose another folder"
-                ) from error
+                raise ConfigError(f"{folder}: cannot be created: {error.strerror}", "choose another folder") from error
         paths = _container_paths(command.paths)
         mounts = {str(path): name for path, name in paths.items() if ROOT not in path.parents}
         devices = usb_access([command.probe]) if command.probe else ContainerAccess()

@@ -237,9 +237,7 @@ def _places(uris: str, bases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _stanzas(output: str) -> Iterator[tuple[dict[str, str], str]]:
     for block in output.split("\n\n"):
-        stanza = dict(
-            re.findall(r"^(Package|Source|Version|Architecture|Filename|Size|SHA256): (.*)$", block, re.M)
-        )
+        stanza = dict(re.findall(r"^(Package|Source|Version|Architecture|Filename|Size|SHA256): (.*)$", block, re.M))
         if stanza:
             yield stanza, stanza["Filename"]
 

@@ -101,9 +101,7 @@ def _translate(error: Exception, address: str) -> ProvisionError:
         )
     if "no space left on device" in text:
         return ProvisionError("the Docker engine's disk is full", "free space: docker system prune")
-    return ProvisionError(
-        f"the Docker engine at {address}: {text.splitlines()[0] if text else type(error).__name__}"
-    )
+    return ProvisionError(f"the Docker engine at {address}: {text.splitlines()[0] if text else type(error).__name__}")
 
 
 @dataclass(frozen=True)

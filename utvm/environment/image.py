@@ -193,8 +193,7 @@ def _cached_layer(cache: Path, name: str, make: Callable[[Path], Layer], anew: b
         layer = make(folder)
         if before is not None and before.sha256 != layer.sha256:
             raise ProvisionError(
-                f"{name}: rebuilt from the same lock, the layer has the SHA-256 {layer.sha256}, "
-                f"not {before.sha256}",
+                f"{name}: rebuilt from the same lock, the layer has the SHA-256 {layer.sha256}, not {before.sha256}",
                 f"please report it; the earlier one is in {entry}",
             )
         complete = folder / "ready"

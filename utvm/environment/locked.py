@@ -281,9 +281,7 @@ def describe(old: str, new: str) -> list[str]:
     lines += _changes("Machine", *({package.name: package for package in lock.machine} for lock in debian))
     lines += _changes("Python", *({wheel.name: wheel for wheel in lock} for lock in wheels))
     if debian[0].date != debian[1].date:
-        lines.append(
-            f"Debian's indices: of {debian[0].date:%Y-%m-%d %H:%M}, now of {debian[1].date:%Y-%m-%d %H:%M}"
-        )
+        lines.append(f"Debian's indices: of {debian[0].date:%Y-%m-%d %H:%M}, now of {debian[1].date:%Y-%m-%d %H:%M}")
     return lines
 
 

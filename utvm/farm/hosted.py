@@ -152,9 +152,7 @@ class Host:
 
 
 @contextlib.contextmanager
-def coordinator(
-    port: int, state: Path, log: Path, say: Callable[[str], None], *, anyone: bool
-) -> Iterator[Service]:
+def coordinator(port: int, state: Path, log: Path, say: Callable[[str], None], *, anyone: bool) -> Iterator[Service]:
     """Run labgrid's coordinator, as a context manager.
 
     Args:

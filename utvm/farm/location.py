@@ -71,9 +71,7 @@ class InFarm:
         with client.LeaseHolder(self._address, tags, command.selection.wait or None, log, self._say) as holder:
             while True:
                 lease = holder.wait()
-                self._say(
-                    f"leased {lease.place} at {lease.host} as {lease.holder}, after {lease.waited:.1f} s in line"
-                )
+                self._say(f"leased {lease.place} at {lease.host} as {lease.holder}, after {lease.waited:.1f} s in line")
                 self._say("")
                 code, reason = self._run_once(command, lease)
                 if lease.outcome != "infrastructure" or not holder.retry(reason):
@@ -179,9 +177,7 @@ def _lock_board(lease: Lease, exit_code: str, variables: dict[str, str], words: 
     return ["sh", "-c", _ALONE, exit_code, lock, *environment, *words]
 
 
-def _run_over_ssh(
-    command: Sequence[str], read_exit_code: Sequence[str], lease: Lease, log: IO[bytes] | None
-) -> int:
+def _run_over_ssh(command: Sequence[str], read_exit_code: Sequence[str], lease: Lease, log: IO[bytes] | None) -> int:
     """Return the exit code of a command at a board's host; if the connection broke, a second command reads it."""
     try:
         code = run_bound(command, on_start=lease.when_lost, log=log)

@@ -333,18 +333,12 @@ def _key(toolchain: Toolchain, cpu: str, image: ImageSources) -> str:
         *image.defines,
         image.memory,
         *(text for item in sorted(image.generated.items()) for text in item),
-        *(
-            hashlib.sha256(data).hexdigest()
-            for _, large in sorted(image.contents.items())
-            for data in large.values()
-        ),
+        *(hashlib.sha256(data).hexdigest() for _, large in sorted(image.contents.items()) for data in large.values()),
         *(path.read_text() for path in (*image.files, *headers)),
     )
 
 
-def _link(
-    board: Board, toolchain: Toolchain, image: ImageSources, work: Path, common: Sequence[Path] = ()
-) -> None:
+def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, common: Sequence[Path] = ()) -> None:
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
     elf, map_file = work / image.name, work / f"{image.name}.map"

@@ -135,9 +135,7 @@ class Firmware:
             if table is None:
                 return {}
             return {
-                symbol.name: symbol["st_value"] & ~1
-                if symbol["st_info"]["type"] == "STT_FUNC"
-                else symbol["st_value"]
+                symbol.name: symbol["st_value"] & ~1 if symbol["st_info"]["type"] == "STT_FUNC" else symbol["st_value"]
                 for symbol in table.iter_symbols()
                 if symbol.name
             }
@@ -151,9 +149,7 @@ class Firmware:
         if "utvm_reset" not in self.symbols:
             with self.elf.open("rb") as file:
                 return {"pc": ELFFile(file).header["e_entry"] & ~1}
-        more = {
-            name.removeprefix(_ENTRY): value for name, value in self.symbols.items() if name.startswith(_ENTRY)
-        }
+        more = {name.removeprefix(_ENTRY): value for name, value in self.symbols.items() if name.startswith(_ENTRY)}
         return more | {"sp": self.symbols["_utvm_stack_end"], "pc": self.symbols["utvm_reset"]}
 
     def region_use(self) -> dict[str, int]:

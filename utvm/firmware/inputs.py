@@ -24,9 +24,7 @@ def as_integers(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[n
     if array.dtype.kind != "f" or tensor.scaling is None or np.dtype(tensor.dtype).kind not in "iu":
         return array
     if not np.isfinite(array).all():
-        raise ConfigError(
-            f"input {tensor.name} has NaN or infinite numbers", "NaN and infinity cannot be quantised"
-        )
+        raise ConfigError(f"input {tensor.name} has NaN or infinite numbers", "NaN and infinity cannot be quantised")
     limits = np.iinfo(tensor.dtype)
     integers = np.rint(np.asarray(array, np.float64) / tensor.scaling.scale) + tensor.scaling.zero_point
     return np.asarray(np.clip(integers, limits.min, limits.max), np.dtype(tensor.dtype))
@@ -110,9 +108,7 @@ def _files(path: str) -> list[Path]:
     if not Path(path).is_dir():
         return [Path(path)]
     try:
-        files = sorted(
-            file for file in Path(path).iterdir() if file.suffix.lower() in _SUFFIXES and file.is_file()
-        )
+        files = sorted(file for file in Path(path).iterdir() if file.suffix.lower() in _SUFFIXES and file.is_file())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not files:

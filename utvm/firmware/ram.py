@@ -110,9 +110,7 @@ def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collect
             ends[target.name] = addresses[section.name] + section.size
 
     put(first[1], [stretch for stretch in stretches if stretch.name == first[0]])
-    for chunk in sorted(
-        chunks, key=lambda chunk: (not chunk.stretch, not chunk.executable, -chunk.size, chunk.name)
-    ):
+    for chunk in sorted(chunks, key=lambda chunk: (not chunk.stretch, not chunk.executable, -chunk.size, chunk.name)):
         candidates = [stretch for stretch in stretches if chunk.stretch in ("", stretch.name)]
         put(chunk, [stretch for stretch in candidates if stretch.executable or not chunk.executable])
     return addresses

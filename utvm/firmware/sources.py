@@ -149,9 +149,7 @@ def generate(
         files["task.c"] = _render("task.c.j2", **task_of(_only(libraries)))
     if executor == "standing_alone":
         library = _only(libraries)
-        files["stored_input.c"] = _render(
-            "stored_input.c.j2", library=library, stored=as_bytes(stored, library.inputs)
-        )
+        files["stored_input.c"] = _render("stored_input.c.j2", library=library, stored=as_bytes(stored, library.inputs))
     for library in libraries:
         own = library.sources.brief if isinstance(library.sources, CFiles) else dict(library.sources)
         if clashes := sorted(own.keys() & files.keys()):

@@ -166,9 +166,7 @@ def _suites(report: RunReport) -> Table:
         suites.setdefault(case.suite, []).append(case)
     table = Table("suite", title=f"Suites on a {report.board.full_name}", title_justify="left")
     # A terminal may be too narrow for all of them.
-    columns = [
-        outcome for outcome in Outcome if report.count(outcome) or outcome in (Outcome.PASSED, Outcome.FAILED)
-    ]
+    columns = [outcome for outcome in Outcome if report.count(outcome) or outcome in (Outcome.PASSED, Outcome.FAILED)]
     for outcome in columns:
         table.add_column(outcome.value, justify="right")
     table.add_column("time", justify="right")

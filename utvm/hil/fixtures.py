@@ -88,9 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # A copy, because add_marker changes the list being iterated.
         for mark in list(item.iter_markers("needs")):
             if mark.args[0] not in capabilities:
-                item.add_marker(
-                    pytest.mark.skip(reason=f"not on this board: it has no {mark.args[0]}"), append=False
-                )
+                item.add_marker(pytest.mark.skip(reason=f"not on this board: it has no {mark.args[0]}"), append=False)
 
 
 def exit_code_of(config: pytest.Config) -> errors.ExitCode | None:

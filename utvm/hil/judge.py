@@ -95,9 +95,7 @@ class Recorder:
         self._phases = _Phases()
         self._causes: dict[str, str] = {}
 
-    def add(
-        self, report: pytest.TestReport, outcome: Outcome, error: BaseException | None, trouble: str = ""
-    ) -> None:
+    def add(self, report: pytest.TestReport, outcome: Outcome, error: BaseException | None, trouble: str = "") -> None:
         """Add the report of one phase.
 
         Args:

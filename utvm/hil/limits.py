@@ -71,9 +71,7 @@ def _limit_cases(
             node = f"{PROJECT_FILE}::{model}:{name}"
             baseline_value = known.get(model, {}).get(name)
             if baseline_value is None:
-                reason = (
-                    f"{BASELINE} has no {name} of {model} on {board.full_name}; history.changes --accept adds it"
-                )
+                reason = f"{BASELINE} has no {name} of {model} on {board.full_name}; history.changes --accept adds it"
                 yield CaseResult(node, Outcome.SKIPPED, 0.0, reason)
                 continue
             most = _maximum(baseline_value, limit)

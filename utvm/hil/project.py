@@ -211,9 +211,7 @@ class ProjectModel:
         messages = []
         figures, limits = result.figures, self.limits
         if limits.accuracy is not None and not figures.get("accuracy", 0) >= limits.accuracy:
-            messages.append(
-                f"accuracy is {figures.get('accuracy', 'not known')}, and the limit is {limits.accuracy}"
-            )
+            messages.append(f"accuracy is {figures.get('accuracy', 'not known')}, and the limit is {limits.accuracy}")
         for name, figure in LIMITED.items():
             value, maximum = figures.get(figure), getattr(limits, name)
             if isinstance(maximum, int | float) and value is not None and value > maximum:

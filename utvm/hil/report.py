@@ -175,8 +175,7 @@ def prune_reports(folder: Path, before: int, size_limit: float) -> tuple[int, in
             runs.setdefault(path.name, []).append(path)
     newest = {(folder / root / "latest").resolve().name for root in ("reports", "reports/nightly")}
     sizes = {
-        name: sum(file.lstat().st_size for path in paths for file in path.rglob("*"))
-        for name, paths in runs.items()
+        name: sum(file.lstat().st_size for path in paths for file in path.rglob("*")) for name, paths in runs.items()
     }
     begin, left, removed = time.strftime("%Y%m%dT%H%M%S", time.gmtime(before)), sum(sizes.values()), 0
     for name in sorted(runs.keys() - newest):

@@ -331,9 +331,7 @@ def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
     days = [str(last - datetime.timedelta(days=back)) for back in reversed(range(_DAYS))]
     verdicts: dict[int, dict[str, str]] = {}
     up: dict[int, list[bool]] = {}
-    query = (
-        "select board, date(started, 'unixepoch') day, verdict from run where started >= ? order by started, run"
-    )
+    query = "select board, date(started, 'unixepoch') day, verdict from run where started >= ? order by started, run"
     for row in history.execute(query, (newest - _DAYS * _DAY,)):
         # The last run of a day counts: a night's health check comes before its suites.
         verdicts.setdefault(row["board"], {})[row["day"]] = row["verdict"]
@@ -458,8 +456,7 @@ def _line(history: sqlite3.Connection, row: sqlite3.Row, since: int) -> Line:
 
 def _points(history: sqlite3.Connection, series: int, since: int) -> Points:
     query = (
-        "select started, value from figure where series = ? and started >= ?"
-        f" and {_IS_NUMBER} order by started, run"
+        f"select started, value from figure where series = ? and started >= ? and {_IS_NUMBER} order by started, run"
     )
     return [(at, value) for at, value in history.execute(query, (series, since))]
 

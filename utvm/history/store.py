@@ -71,9 +71,7 @@ def open_history(path: Path, create: bool = False) -> Iterator[sqlite3.Connectio
             path.parent.mkdir(parents=True, exist_ok=True)
         for suffix in _FILES:
             check_regular(f"{path}{suffix}", shared=True)
-        connection = sqlite3.connect(
-            path, timeout=_LOCK_SECONDS, isolation_level=None, factory=_EscapingConnection
-        )
+        connection = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, factory=_EscapingConnection)
         connection.row_factory = sqlite3.Row
         _upgrade(connection, path)
         yield connection

@@ -95,9 +95,7 @@ def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -
         return None
     if len(candidates) > 1 and not serial:
         serials = ", ".join(probe.serial_number or f"(unreadable, at {probe.usb_path})" for probe in candidates)
-        raise ConfigError(
-            f"{len(candidates)} probes could be {board.name}: {serials}", "name one with --serial SERIAL"
-        )
+        raise ConfigError(f"{len(candidates)} probes could be {board.name}: {serials}", "name one with --serial SERIAL")
     probe = candidates[0]
     alike = [other for other in known if other.serial_number == probe.serial_number and other != probe]
     by_path = bool(alike) and serial == probe.usb_path and probe.kind in _BY_PATH

@@ -75,9 +75,7 @@ def parse_flash(document: str) -> tuple[FlashArea, ...]:
         for memory in _parse(document).iter("memory"):
             if memory.get("type") == "flash":
                 sector = next(p.text or "" for p in memory.iter("property") if p.get("name") == "blocksize")
-                areas.append(
-                    FlashArea(int(memory.attrib["start"], 0), int(memory.attrib["length"], 0), int(sector, 0))
-                )
+                areas.append(FlashArea(int(memory.attrib["start"], 0), int(memory.attrib["length"], 0), int(sector, 0)))
     except (KeyError, ValueError, StopIteration) as error:
         raise DescriptionError(f"a flash area without its numbers: {error}") from error
     return tuple(sorted(areas, key=lambda area: area.start))

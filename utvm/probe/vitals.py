@@ -83,9 +83,7 @@ class Vitals:
     @property
     def remark(self) -> str:
         """A warning for the user: no power, or the reason for a missing value."""
-        return (
-            self.left_out if self.is_powered else f"the board has no power ({self.volts:.2f} V): {_POWER_ADVICE}"
-        )
+        return self.left_out if self.is_powered else f"the board has no power ({self.volts:.2f} V): {_POWER_ADVICE}"
 
 
 @dataclass(frozen=True)
@@ -176,11 +174,7 @@ class ProbeChannel:
             if usb.util.endpoint_type(endpoint.bmAttributes) == usb.util.ENDPOINT_TYPE_BULK
         ]
         self._out, self._in = (
-            next(
-                endpoint
-                for endpoint in bulk
-                if usb.util.endpoint_direction(endpoint.bEndpointAddress) == direction
-            )
+            next(endpoint for endpoint in bulk if usb.util.endpoint_direction(endpoint.bEndpointAddress) == direction)
             for direction in (usb.util.ENDPOINT_OUT, usb.util.ENDPOINT_IN)
         )
 

@@ -74,9 +74,7 @@ class Project:
         for need, how in self.facts.needs.items():
             is_variable = need.isupper()
             if not (os.environ.get(need) if is_variable else shutil.which(need)):
-                problem = (
-                    f"the environment variable {need} is not set" if is_variable else f"{need} is not installed"
-                )
+                problem = f"the environment variable {need} is not set" if is_variable else f"{need} is not installed"
                 raise ToolchainError(f"{problem}, and the platform {self.facts.platform} needs it", how)
         for command in self.facts.build:
             words = [os.path.expandvars(word) for word in command]
@@ -141,9 +139,7 @@ def differences(result: RunResult, expected: Sequence[npt.NDArray[Any]]) -> list
     for number, (output, reference) in enumerate(zip(result.outputs, expected, strict=True)):
         tolerance = 1e-5 if np.asarray(reference).dtype.kind == "f" else 0
         if not np.allclose(output, reference, rtol=tolerance, atol=tolerance):
-            messages.append(
-                f"output {number}: {np.asarray(output).ravel()[:8]} instead of {reference.ravel()[:8]}"
-            )
+            messages.append(f"output {number}: {np.asarray(output).ravel()[:8]} instead of {reference.ravel()[:8]}")
     return messages
 
 

@@ -57,9 +57,7 @@ def costs(model: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequence[
     rounded = {name: f"{name}_DequantizeLinear_Output" for name in operators}
     lossy = {name: other if other in theirs else name for name, other in rounded.items() if {name, other} & theirs}
     signal, noise = dict.fromkeys(lossy, 0.0), dict.fromkeys(lossy, 0.0)
-    pairs = zip(
-        _values(model, list(lossy), samples), _values(quantised, list(lossy.values()), samples), strict=True
-    )
+    pairs = zip(_values(model, list(lossy), samples), _values(quantised, list(lossy.values()), samples), strict=True)
     for real, other in pairs:
         for name, source in lossy.items():
             if real[name].dtype.kind == "f" and real[name].shape == other[source].shape:
@@ -104,9 +102,7 @@ def _named_errors(action: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:  # ONNX Runtime has no common base class of errors.
-        reason = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/onnxruntime_src/\S+ |\s+", " ", str(error)).strip()[
-            :200
-        ]
+        reason = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/onnxruntime_src/\S+ |\s+", " ", str(error)).strip()[:200]
         raise ConfigError(
             f"ONNX Runtime cannot {action} the model: {reason}",
             "does the model run in ONNX Runtime with these samples?",
@@ -170,9 +166,7 @@ def _error(results: Sequence[Sample], real: Sequence[Sample]) -> float:
     return sum(float(np.sum((a.astype(np.float64) - b) ** 2)) for a, b in pairs if a.dtype.kind == "f")
 
 
-def _correct_biases(
-    model: onnx.ModelProto, quantised: onnx.ModelProto, means: Mapping[str, Array]
-) -> onnx.ModelProto:
+def _correct_biases(model: onnx.ModelProto, quantised: onnx.ModelProto, means: Mapping[str, Array]) -> onnx.ModelProto:
     """Subtract from biases what rounding the weights adds to the mean of a layer's output.
 
     A layer is linear: the mean of its error is its output for the mean of its input and the error of its weights.

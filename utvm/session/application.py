@@ -90,9 +90,7 @@ def _check_file(board: boards.Board, path: Path) -> None:
         )
     check_readable(path, "did the build finish?")
     if (size := path.stat().st_size) > _MAX_BYTES:
-        raise ConfigError(
-            f"{path}: has {size} bytes, and {_MAX_BYTES} is the limit", "is it an image for a board?"
-        )
+        raise ConfigError(f"{path}: has {size} bytes, and {_MAX_BYTES} is the limit", "is it an image for a board?")
     with path.open("rb") as file:
         head = file.read(16)
     if what := next((what for magic, what in _OTHERS.items() if head.startswith(magic)), ""):

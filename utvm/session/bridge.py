@@ -257,9 +257,7 @@ class Bridge:
         self.port: int = self._listener.getsockname()[1]
         self._tracker: Registration | None = None
         if tracker:
-            self._tracker = Registration(
-                tracker, key, announced or self.port, period=tracker_period, log=self._log
-            )
+            self._tracker = Registration(tracker, key, announced or self.port, period=tracker_period, log=self._log)
         self._tracker_error: TransportError | None = None
         self._lock = threading.Condition()
         self._owner: ClientConnection | None = None

@@ -78,9 +78,7 @@ def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]
     for tensor in tensors:
         array = arrays.get(tensor.name, arrays.get("") if len(tensors) == 1 else None)
         if array is None:
-            raise ConfigError(
-                f"the inputs hold no array {tensor.name!r}", "give an .npz with an array for each input"
-            )
+            raise ConfigError(f"the inputs hold no array {tensor.name!r}", "give an .npz with an array for each input")
         own, shape = tensor.shape, array.shape
         stacked = shape[1:] == own or (own[:1] == (1,) and shape[1:] == own[1:])
         if array.dtype.name != tensor.dtype or not (shape == own or (stacked and shape)):

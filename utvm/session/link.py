@@ -204,9 +204,7 @@ class Link:
         self._transport.write(data)
         self.bytes_sent += len(data)
 
-    def _wait(
-        self, accept: Callable[[int, int, bytes], _T | None], deadline: float, session: int = 0
-    ) -> _T | None:
+    def _wait(self, accept: Callable[[int, int, bytes], _T | None], deadline: float, session: int = 0) -> _T | None:
         """Return the first result of ``accept`` (session, type, body) that is not None; None on timeout."""
         out_of_time = False
         while True:

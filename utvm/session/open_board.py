@@ -160,9 +160,7 @@ class LoadedModel(Closing):
         answers = self._answers(inputs)
         classes = np.asarray(labels).ravel()
         if len(classes) != len(answers):
-            raise ConfigError(
-                f"there are {len(classes)} labels for {len(answers)} samples", "give a label for each"
-            )
+            raise ConfigError(f"there are {len(classes)} labels for {len(answers)} samples", "give a label for each")
         return evaluation.confusion(answers, [int(label) for label in classes])
 
     def __repr__(self) -> str:
@@ -183,9 +181,7 @@ class LoadedModel(Closing):
     def _answers(self, inputs: Sequence[npt.ArrayLike]) -> list[tuple[npt.NDArray[Any], ...]]:
         names = [tensor.name for tensor in self.inputs]
         if len(inputs) != len(names):
-            raise ConfigError(
-                f"{len(inputs)} arrays for {len(names)} inputs", f"the model takes {', '.join(names)}"
-            )
+            raise ConfigError(f"{len(inputs)} arrays for {len(names)} inputs", f"the model takes {', '.join(names)}")
         samples = evaluation.as_samples(dict(zip(names, self._quantise(inputs), strict=True)), self.inputs)
         session = self._holder.session(self.image)
         return [session.run(self.library.name, sample).outputs for sample in samples]

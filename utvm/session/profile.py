@@ -121,9 +121,7 @@ class Profile:
         """Return folded stacks, one per line, for flame graph tools."""
         # A semicolon separates frames.
         names = (step.label.replace(";", ",") for step in self.steps)
-        lines = (
-            f"{self.model};{step.kind};{name} {step.count}" for name, step in zip(names, self.steps, strict=True)
-        )
+        lines = (f"{self.model};{step.kind};{name} {step.count}" for name, step in zip(names, self.steps, strict=True))
         return "\n".join(lines) + "\n"
 
 

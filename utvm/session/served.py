@@ -401,9 +401,7 @@ class ServedLink:
                 image = self._served.link(file, place, self._files.folder)
             else:
                 if not file:
-                    raise ConfigError(
-                        "no bitstream is named, and there is none here", "program_fpga(remote, FILE)"
-                    )
+                    raise ConfigError("no bitstream is named, and there is none here", "program_fpga(remote, FILE)")
                 program = self._served.program_logic
                 assert program
                 program(self._files.find(file, "vta.program_fpga(remote, FILE) does both"))

@@ -85,8 +85,7 @@ def read_log(path: Path, origin: Origin) -> list[LogEntry]:
             theirs, ours = getattr(entry, field), getattr(origin, field)
             if theirs != ours:
                 raise errors.ConfigError(
-                    f"{path}: line {number} was measured with {field} {_format(theirs)}, and this is "
-                    f"{_format(ours)}",
+                    f"{path}: line {number} was measured with {field} {_format(theirs)}, and this is {_format(ours)}",
                     "tune again for it, into a new log: model.tune --log FILE",
                 )
         entries.append(entry)

@@ -64,9 +64,7 @@ class ScheduleSearch:
     def ask(self) -> list[Trial]:
         """Return the next batch of schedules; empty at the end of the search."""
         candidates = self._context.generate_measure_candidates() or ()
-        traces = (
-            json.dumps(_plain(candidate.sch.trace.as_json()), separators=(",", ":")) for candidate in candidates
-        )
+        traces = (json.dumps(_plain(candidate.sch.trace.as_json()), separators=(",", ":")) for candidate in candidates)
         return list(map(Trial, traces, candidates))
 
     def tell(self, trials: Sequence[Trial], counts: Sequence[int | None]) -> None:

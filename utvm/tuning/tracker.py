@@ -14,9 +14,7 @@ from utvm.base.process.peer import OwnerOnlySocket
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m utvm.tuning.tracker", description="An RPC tracker.")
-    parser.add_argument(
-        "port", nargs="?", type=int, default=0, help="TCP port of 127.0.0.1 (default: any free one)"
-    )
+    parser.add_argument("port", nargs="?", type=int, default=0, help="TCP port of 127.0.0.1 (default: any free one)")
     port: int = parser.parse_args().port
     try:
         listener = OwnerOnlySocket.listen_on("127.0.0.1", port)

@@ -199,9 +199,7 @@ class Tuner:
         states = self._states = self._measure_defaults()
         spent = 0
         for state in states:
-            names = [name for name in state.layer.kernels if ("kernel", name) not in state.counts][
-                : trials - spent
-            ]
+            names = [name for name in state.layer.kernels if ("kernel", name) not in state.counts][: trials - spent]
             self._measure(state, "kernel", names)
             spent += len(names)
             if names:
@@ -220,9 +218,7 @@ class Tuner:
 
     def _measure_defaults(self) -> list[_State]:
         """Measure each layer without tuning; layers that cannot be measured are left out."""
-        candidates = (
-            Candidate(self._library(layer, "default", ""), layer.inputs(self.seed)) for layer in self.layers
-        )
+        candidates = (Candidate(self._library(layer, "default", ""), layer.inputs(self.seed)) for layer in self.layers)
         states = []
         for layer, result in zip(self.layers, self.measurer.measure(candidates), strict=True):
             self._log(layer, "default", layer.kernel, result)

@@ -41,9 +41,7 @@ class Engine:
         for slot, memory in zip(state.memories, bus.memories, strict=False):
             slot.bytes, slot.start, slot.size = memory.host_address, memory.start, memory.region.size
             writable = not read_only or memory.region.kind == "ram"
-            rights = (
-                unicorn_const.UC_PROT_ALL if writable else unicorn_const.UC_PROT_READ | unicorn_const.UC_PROT_EXEC
-            )
+            rights = unicorn_const.UC_PROT_ALL if writable else unicorn_const.UC_PROT_READ | unicorn_const.UC_PROT_EXEC
             uc.mem_map_ptr(memory.start, memory.region.size, rights, memory.host_address)
 
     def map_device(self, address: int, device: Device) -> None:
@@ -63,9 +61,7 @@ class Engine:
         handle = ctypes.c_size_t()
         code = ctypes.cast(function, ctypes.c_void_p)
         data = self._state_pointer if data is None else data
-        status = uclib.uc_hook_add(
-            self._engine, ctypes.byref(handle), kind, code, data, *map(ctypes.c_uint64, span)
-        )
+        status = uclib.uc_hook_add(self._engine, ctypes.byref(handle), kind, code, data, *map(ctypes.c_uint64, span))
         if status:
             raise unicorn.UcError(status)
         return handle

@@ -184,9 +184,7 @@ class BoardModel(CoreThread):
                 self._place(alias, BitBand(self._bus, base))
 
     def _note_touch(self, name: str, address: int) -> None:
-        text = (
-            f"touched {name} at {address:#010x} from PC {self._cpu.core.state.begun:#010x}, which is not modelled"
-        )
+        text = f"touched {name} at {address:#010x} from PC {self._cpu.core.state.begun:#010x}, which is not modelled"
         self.touched.append(text)
         _log.warning(text)
 

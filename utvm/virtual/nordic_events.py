@@ -187,9 +187,7 @@ class TimerCounter(Counter):
     def _goals(self, now: int) -> list[int]:
         shortcuts = [channel for channel in range(self.channels) if self.values.get(_SHORTS, 0) >> channel & 1]
         span = self._span()
-        clears = [
-            self._compare(channel) + ((now - self._compare(channel)) // span + 1) * span for channel in shortcuts
-        ]
+        clears = [self._compare(channel) + ((now - self._compare(channel)) // span + 1) * span for channel in shortcuts]
         goals = super()._goals(now)
         return goals + clears if goals else []
 

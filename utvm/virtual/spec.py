@@ -85,9 +85,7 @@ class CacheSpec(Record):
     @model_validator(mode="after")
     def _check_sizes(self) -> "CacheSpec":
         sets, part = self.lines / self.ways, self.part or self.line
-        if not all(
-            number.is_integer() and int(number).bit_count() == 1 for number in (sets, self.line / 1, part / 1)
-        ):
+        if not all(number.is_integer() and int(number).bit_count() == 1 for number in (sets, self.line / 1, part / 1)):
             raise ValueError("lines / ways, line and part must be powers of two")
         if not part <= self.line <= 8 * part:
             raise ValueError("line has 1 to 8 parts")

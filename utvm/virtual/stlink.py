@@ -213,9 +213,7 @@ class StLink:
             _log.warning("block of %d bytes announced, %d sent", size, len(data))
             self._status = FAULT
         elif self._is_block_valid(address, size, access_port, width):
-            self._status = self._access(
-                lambda: self._port.memory_ports[access_port].write_block(address, data, width)
-            )
+            self._status = self._access(lambda: self._port.memory_ports[access_port].write_block(address, data, width))
         return b""
 
     def _read_words_in_place(self, command: bytes, _data: bytes) -> bytes:

@@ -22,9 +22,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     programs = tmp_path / "fakes"
     programs.mkdir()
     for name in ("env", "sh", "sleep", "cat", "ip", "cp", "mkdir"):
-        (programs / name).symlink_to(
-            next(p for p in map(Path, (f"/usr/bin/{name}", f"/bin/{name}")) if p.exists())
-        )
+        (programs / name).symlink_to(next(p for p in map(Path, (f"/usr/bin/{name}", f"/bin/{name}")) if p.exists()))
     monkeypatch.setenv("PATH", str(programs))
 
     def make(name: str, script: str) -> None:

@@ -32,9 +32,7 @@ def test_a_register_that_the_host_refuses_is_left_out(fake: Fake, device: Path) 
     assert (chosen.driver, chosen.qemu_cpu) == ("kvm", "host,arch-capabilities=off")
 
 
-def test_a_hanging_kernel_means_software_emulation(
-    fake: Fake, device: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_kernel_means_software_emulation(fake: Fake, device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "_PATIENCE", 0.3)
     fake("qemu-system-x86_64", f'case "$*" in *arch-capabilities=off*) exec sleep 1000;; *) {_REFUSES};; esac')
     chosen = settings.choose_acceleration(Path("kernel"), device)

@@ -93,9 +93,7 @@ def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
 
 def test_a_shell_in_it_has_the_checkout_and_every_key(up: Real) -> None:
     ours, its = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "utvm", "vm.run"], env=up.environment, stdin=its, stdout=its
-    ) as shell:
+    with subprocess.Popen([sys.executable, "-m", "utvm", "vm.run"], env=up.environment, stdin=its, stdout=its) as shell:
         os.close(its)
         try:
             os.write(ours, b"sh -c 'pwd; exec sleep 98765'\r")
@@ -314,9 +312,7 @@ def test_suites_of_one_s_own_run_in_it(up: Real, tmp_path: Path) -> None:
 
 def _in_machine(up: Real, *words: object) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "utvm", "hil", "--board=stm32f746", "--in=vm", *map(str, words)]
-    return subprocess.Popen(
-        command, env=up.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    return subprocess.Popen(command, env=up.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def _wait_for(running: "subprocess.Popen[str]", words: str) -> None:

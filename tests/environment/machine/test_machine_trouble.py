@@ -160,9 +160,7 @@ def test_looking_starts_nothing(fake: Fake, records: Records, tmp_path: Path) ->
     assert not (tmp_path / "started").exists()
 
 
-def test_a_machine_of_that_name_which_is_not_ours_is_left_alone(
-    fake: Fake, records: Records, tmp_path: Path
-) -> None:
+def test_a_machine_of_that_name_which_is_not_ours_is_left_alone(fake: Fake, records: Records, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     fake(
         "virsh",
@@ -317,9 +315,7 @@ def test_what_is_no_catalogue_is_refused(
         vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
-def test_a_catalogue_that_is_not_there_says_where(
-    fake: Fake, records: Records, web_folder: tuple[Path, str]
-) -> None:
+def test_a_catalogue_that_is_not_there_says_where(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
     fake("vagrant", "exit 0")
     records.create()
     with pytest.raises(ProvisionError, match=r"/none\.json: cannot be fetched: File not found"):

@@ -80,9 +80,7 @@ def _apt(*command: str, cwd: Path | None = None) -> str:
     plain = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(command, cwd=cwd, env=plain, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode:
-        pytest.skip(
-            f"Debian's kernel and busybox for a guest cannot be had: {' '.join(command)}: {done.stderr[-300:]}"
-        )
+        pytest.skip(f"Debian's kernel and busybox for a guest cannot be had: {' '.join(command)}: {done.stderr[-300:]}")
     return done.stdout
 
 

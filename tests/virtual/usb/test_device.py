@@ -179,9 +179,7 @@ def test_an_endpoint_is_halted_and_released(peer: Peer) -> None:
 @pytest.mark.parametrize(
     "request_type, request_code, index", [(0x80, 99, 0), (0x82, 0, 0x55), (0x81, 10, 9), (0xC0, 1, 0)]
 )
-def test_a_request_that_is_not_known_is_refused(
-    peer: Peer, request_type: int, request_code: int, index: int
-) -> None:
+def test_a_request_that_is_not_known_is_refused(peer: Peer, request_type: int, request_code: int, index: int) -> None:
     assert peer.control(request_type, request_code, 0, index, 2).fields[3] == STALL
 
 
@@ -205,9 +203,7 @@ def command(peer: Peer, *words: int) -> None:
 
 def test_a_command_and_its_reply(peer: Peer) -> None:
     command(peer, 0xF1)
-    version, vendor, product = struct.unpack(">H", (reply := peer.get(0x81, 64))[:2]) + struct.unpack(
-        "<HH", reply[2:]
-    )
+    version, vendor, product = struct.unpack(">H", (reply := peer.get(0x81, 64))[:2]) + struct.unpack("<HH", reply[2:])
     assert (version >> 12, version >> 6 & 0x3F, vendor, product) == (2, 40, 0x0483, 0x374B)
 
 

@@ -186,9 +186,7 @@ def test_the_kernel_takes_them_for_what_they_are(bench: Bench) -> None:
         "0483:3748 OLD-7 12 utvm virtual board",
     } <= {line.strip() for line in found.split("\n")}
     assert bench.guest.run("ls /dev/ttyACM*").split() == [f"/dev/ttyACM{number}" for number in range(5)]
-    assert not re.search(
-        r"usb.*(error|fail|invalid|unable|warn|no interface)", bench.guest.run("dmesg"), re.IGNORECASE
-    )
+    assert not re.search(r"usb.*(error|fail|invalid|unable|warn|no interface)", bench.guest.run("dmesg"), re.IGNORECASE)
 
 
 def test_linux_and_libusb_say_the_same_of_what_is_plugged_in(bench: Bench) -> None:
@@ -203,11 +201,7 @@ def test_user_without_access_sees_places_and_remedy(bench: Bench) -> None:
     found = bench.guest.ask("as_nobody")
     assert len(found) == 7
     for probe in found:
-        assert (
-            probe["serial_number"] == ""
-            and re.fullmatch(r"1-\d", probe["usb_path"])
-            and "udev" in probe["problem"]
-        )
+        assert probe["serial_number"] == "" and re.fullmatch(r"1-\d", probe["usb_path"]) and "udev" in probe["problem"]
 
 
 def test_without_sys_probes_are_found_by_libusb(bench: Bench) -> None:

@@ -20,9 +20,7 @@ HELLO = struct.pack("<III64sI", 0, 68, 0, b"a guest", 0b1110010)
 # What a probe may take for the beginning of a command
 commands = st.builds(
     lambda first, rest: first + rest,
-    st.sampled_from(
-        [b"", b"\xf2\x08", b"\xf2\x0d", b"\xf2\x51", b"\xf2\x52", b"\xf2\x07", b"\x05\x00", b"\x06\x00"]
-    ),
+    st.sampled_from([b"", b"\xf2\x08", b"\xf2\x0d", b"\xf2\x51", b"\xf2\x52", b"\xf2\x07", b"\x05\x00", b"\x06\x00"]),
     st.binary(max_size=40),
 )
 packets = st.one_of(
@@ -36,9 +34,7 @@ packets = st.one_of(
     st.builds(
         lambda endpoint, head, data: (
             struct.pack("<IIQ", 100, 10 + len(data), 6)
-            + struct.pack(
-                "<BBBBHH", endpoint, head[0], endpoint | head[1] & 0x7F, 0, head[2] | head[3] << 8, head[4]
-            )
+            + struct.pack("<BBBBHH", endpoint, head[0], endpoint | head[1] & 0x7F, 0, head[2] | head[3] << 8, head[4])
             + struct.pack("<H", len(data))
             + data
         ),
@@ -47,9 +43,7 @@ packets = st.one_of(
         st.just(b""),
     ),
     st.builds(
-        lambda endpoint, data: (
-            struct.pack("<IIQBBHIH", 101, 10 + len(data), 7, endpoint, 0, len(data), 0, 0) + data
-        ),
+        lambda endpoint, data: struct.pack("<IIQBBHIH", 101, 10 + len(data), 7, endpoint, 0, len(data), 0, 0) + data,
         st.sampled_from([0x01, 0x02, 0x0F]),
         commands,
     ),

@@ -228,9 +228,7 @@ def log_folder(folder: Path) -> Path:
             f"{folder}: logs cannot be written there: {error.strerror or error}",
             "make it writable, or free some space; outside a checkout, XDG_STATE_HOME sets another folder",
         ) from error
-    others = [
-        path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()
-    ]
+    others = [path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()]
     for path in sorted(others, key=_modification_time, reverse=True)[max(0, int(text or _MOST_LOGS) - 1) :]:
         _remove_if_unused(path)
     return folder

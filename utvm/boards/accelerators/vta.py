@@ -54,8 +54,7 @@ def _fit(block: _Vta, folder: Path) -> accelerators.BoardAccelerator:
 
     def model_steps(library: Library) -> list[dict[str, int]]:
         inputs, outputs, arenas = (
-            [tensor.size_bytes for tensor in tensors]
-            for tensors in (library.inputs, library.outputs, library.arenas)
+            [tensor.size_bytes for tensor in tensors] for tensors in (library.inputs, library.outputs, library.arenas)
         )
         function, calls = f"{library.name}_run", len(library.calls)
         steps = modelled_steps(configuration, library.sources, function, calls, (inputs, outputs, arenas))

@@ -100,8 +100,7 @@ def without_overlaps(memory: Iterable[ChipMemory]) -> tuple[ChipMemory, ...]:
     result: list[ChipMemory] = []
     for piece in memory:
         if 0 < piece.size < _MOST_BYTES and not any(
-            (piece.address < other.end and other.address < piece.end) or piece.name == other.name
-            for other in result
+            (piece.address < other.end and other.address < piece.end) or piece.name == other.name for other in result
         ):
             result.append(piece)
     return tuple(sorted(result, key=lambda piece: piece.address))

@@ -75,9 +75,7 @@ class _Pack:
 
     def members(self, levels: list[Element], element: str, attribute: str) -> dict[str, bytes | None]:
         """Files that elements name, innermost first."""
-        paths = (
-            _normalise(child.get(attribute)) for level in reversed(levels) for child in level.iterfind(element)
-        )
+        paths = (_normalise(child.get(attribute)) for level in reversed(levels) for child in level.iterfind(element))
         return {path: self.member(path) for path in dict.fromkeys(paths) if path}
 
 

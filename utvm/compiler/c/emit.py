@@ -122,8 +122,7 @@ def _text(
             for tensor in tensors
         ],
         "steps": [
-            {"operator": "copy" if number == _COPY else operators[number], "tensors": used}
-            for number, used in steps
+            {"operator": "copy" if number == _COPY else operators[number], "tensors": used} for number, used in steps
         ],
     }
     return json.dumps(content, indent=1) + "\n"
@@ -137,9 +136,7 @@ class CalledGraph:
     checked: bool
 
 
-def print_control(
-    name: str, kind: str, parts: tuple[CalledGraph, CalledGraph]
-) -> tuple[CFunction, list[Argument]]:
+def print_control(name: str, kind: str, parts: tuple[CalledGraph, CalledGraph]) -> tuple[CFunction, list[Argument]]:
     """Print an ``if`` or ``while``, with its arguments; its graphs use the workspace as their arena."""
     first, second = (part.library for part in parts)
     results = second.outputs
@@ -238,9 +235,7 @@ def emit(
     )
     values = _values(library, graph, plan, operators, stepped)
     large = {
-        _constant_name(name, number): constant
-        for number, constant in enumerate(graph.constants)
-        if is_large(constant)
+        _constant_name(name, number): constant for number, constant in enumerate(graph.constants) if is_large(constant)
     }
     if executor == "aot":
         return replace(library, sources=CFiles(_render(library, values), large))
@@ -277,9 +272,7 @@ def _values(
             ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]
         ),
         "executor": library.executor,
-        "index_out_of_range": INDEX_OUT_OF_RANGE
-        if any(operator.checked for operator in operators.values())
-        else 0,
+        "index_out_of_range": INDEX_OUT_OF_RANGE if any(operator.checked for operator in operators.values()) else 0,
         "alignment": ALIGNMENT,
         "stepped": stepped,
         "includes": sorted({operator.include for operator in operators.values() if operator.include}),

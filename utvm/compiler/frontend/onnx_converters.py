@@ -183,9 +183,7 @@ def _is_constant(value: Any) -> bool:
 
 def _value(constant: Any) -> npt.NDArray[Any]:
     if not _is_constant(constant):
-        raise CompileError(
-            "a scale or zero point is computed while the model runs, which is not supported", _STATIC
-        )
+        raise CompileError("a scale or zero point is computed while the model runs, which is not supported", _STATIC)
     value: npt.NDArray[Any] = constant.value.numpy()
     return value
 

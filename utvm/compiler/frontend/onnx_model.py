@@ -135,9 +135,7 @@ def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.Type
         if not isinstance(kind, relax.TensorType):
             continue
         dtype = str(helper.tensor_dtype_to_np_dtype(stated.tensor_type.elem_type))
-        extents = [
-            extent.dim_value if extent.HasField("dim_value") else -1 for extent in stated.tensor_type.shape.dim
-        ]
+        extents = [extent.dim_value if extent.HasField("dim_value") else -1 for extent in stated.tensor_type.shape.dim]
         known = stated.tensor_type.HasField("shape") and kind.shape is not None and -1 not in extents
         if tvm_types.dtype_of(kind) != dtype:
             return f"an output {number} of type {dtype} is not supported"
@@ -177,9 +175,7 @@ def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 def _way(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> library.Scaling | None:
     tensors = [constants.get(name) for name in node.input[1:3] if name]
-    numbers = [
-        numpy_helper.to_array(tensor).item() for tensor in tensors if tensor and math.prod(tensor.dims) == 1
-    ]
+    numbers = [numpy_helper.to_array(tensor).item() for tensor in tensors if tensor and math.prod(tensor.dims) == 1]
     if not numbers or len(numbers) < len(tensors):
         return None
     return library.Scaling(float(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)

@@ -152,9 +152,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         tensor = self.subgraph.record.tensors[number]
         if not self.has_expr(number):
             dtype = tensor.dtype
-            return self.exp_tab.new_const(
-                _array(tensor, real=self._real), dtype="float32" if self._real else dtype
-            )
+            return self.exp_tab.new_const(_array(tensor, real=self._real), dtype="float32" if self._real else dtype)
         expression = super().get_expr(number)
         if not self._real or _quantisation(tensor) is None:
             return expression
@@ -200,9 +198,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         whole = self.get_expr(data)
         try:
             if tensors[data].shape != shape:
-                self.exp_tab.set_expr(
-                    name, self._bind(relax.op.reshape(whole, shape), "rows"), force_override=True
-                )
+                self.exp_tab.set_expr(name, self._bind(relax.op.reshape(whole, shape), "rows"), force_override=True)
             return super().convert_fully_connected(op)
         finally:
             self.exp_tab.set_expr(name, whole, force_override=True)
@@ -300,8 +296,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def _call_graphs(self, op: OperatorView) -> Any:
         graph = self.subgraph.record
         types = [
-            relax.TensorType(graph.tensors[number].shape, graph.tensors[number].dtype)
-            for number in op.record.outputs
+            relax.TensorType(graph.tensors[number].shape, graph.tensors[number].dtype) for number in op.record.outputs
         ]
         operands = relax.Tuple([self.get_expr(number) for number in op.record.inputs])
         return relax.op.call_dps_packed(

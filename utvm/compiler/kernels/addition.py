@@ -41,9 +41,7 @@ class Addition(Computation):
         return tuple(np.broadcast_shapes(*self.shapes))
 
 
-def _add(
-    reader: Reader, reals: Sequence[Real], goal: Goal, subtract: bool, name: str, dtype: str = "int8"
-) -> View:
+def _add(reader: Reader, reals: Sequence[Real], goal: Goal, subtract: bool, name: str, dtype: str = "int8") -> View:
     first, second = reals
     common = 2 * max(first.quantity.scale, second.quantity.scale)
     views, order = reader.align([first.view, second.view])

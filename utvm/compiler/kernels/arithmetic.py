@@ -78,9 +78,7 @@ def _requantize(value: Any, multiplier: Any, shift: Any) -> Any:
     if constant is not None and constant >= 0:
         return high.astype("int32")
     # Round half away from zero: a negative number gets one less. With no shift there is nothing to round.
-    amount = (
-        tirx.min(tirx.max(number(0) - shift, number(0)), number(62)) if constant is None else number(-constant)
-    )
+    amount = tirx.min(tirx.max(number(0) - shift, number(0)), number(62)) if constant is None else number(-constant)
     right, zero, one = amount.astype("int64"), number(0, "int64"), number(1, "int64")
     half = tirx.shift_right(tirx.shift_left(one, right), one)
     negative = tirx.Select(tirx.all(high < zero, right > zero), one, zero)

@@ -291,11 +291,7 @@ def _scales_of(use: Use) -> npt.NDArray[np.float32]:
 
 def _tflite_bias(use: Use, outputs: int) -> Int32:
     bias = use.constant(2) if use.has(2) else np.zeros(outputs, np.int32)
-    if (
-        bias.shape != (outputs,)
-        or bias.dtype.kind != "i"
-        or (np.abs(bias.astype(np.int64)) > _INT32.max + 1).any()
-    ):
+    if bias.shape != (outputs,) or bias.dtype.kind != "i" or (np.abs(bias.astype(np.int64)) > _INT32.max + 1).any():
         raise CompileError(f"its bias has the shape {bias.shape} of {bias.dtype}, for {outputs} channels")
     return np.asarray(bias, np.int32)
 
@@ -333,9 +329,7 @@ def _plain(record: Convolution, factors: npt.NDArray[np.float32] | None = None) 
     def result(n: Any, y: Any, x: Any, o: Any) -> Any:
         total = accumulator[n, y, x, o] + bias[o]
         if factors is not None:
-            return round_steps(
-                total.astype("float32") * scale[o], "rintf", record.output_zero, record.low, record.high
-            )
+            return round_steps(total.astype("float32") * scale[o], "rintf", record.output_zero, record.low, record.high)
         return narrow_sum(record, total, scale[o], shifts[0][o], lambda: other[n, y, x, o])
 
     output = te.compute(shape, result, "output")

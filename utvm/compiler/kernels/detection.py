@@ -23,9 +23,7 @@ def _detect(use: Use, operands: list[Any]) -> Any:
     reals = np.array([options.setting(name, kind="AsFloat") for name in _REALS], np.float32)
     most, classes = options.setting("max_detections"), options.setting("num_classes")
     regular = options.setting("use_regular_nms", 0) != 0
-    share = (
-        options.setting("detections_per_class", 100) if regular else options.setting("max_classes_per_detection")
-    )
+    share = options.setting("detections_per_class", 100) if regular else options.setting("max_classes_per_detection")
     boxes, scores, anchors = (use.input(place).shape for place in range(3))
     fits = len(boxes) == len(scores) == 3 and boxes[0] == scores[0] == 1 and boxes[1] == scores[1]
     fits = fits and boxes[2] >= 4 and anchors == (boxes[1], 4) and scores[2] - classes in (0, 1)

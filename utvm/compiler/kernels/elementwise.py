@@ -142,17 +142,14 @@ def _divide(use: Use, operands: list[Any]) -> Any:
     sizes = range(256)
     lengths = np.array([max(size, 1).bit_length() for size in sizes], np.int32)
     inverses = [
-        fixed_point.reciprocal_of_one_plus((max(size, 1) << (32 - max(size, 1).bit_length())) - 2**31)
-        for size in sizes
+        fixed_point.reciprocal_of_one_plus((max(size, 1) << (32 - max(size, 1).bit_length())) - 2**31) for size in sizes
     ]
     bounds = limits(use.options(tflite.DivOptions).FusedActivationFunction(), use.result)
 
     def compute(a: Any, b: Any, inverse: Any, length: Any) -> Any:
         shape = use.result.shape
         below = te.compute(shape, lambda *at: broadcast(b, at).astype("int32") - number(zero_of(second)), "below")
-        size = te.compute(
-            shape, lambda *at: tirx.min(tirx.max(below[at], number(0) - below[at]), number(255)), "size"
-        )
+        size = te.compute(shape, lambda *at: tirx.min(tirx.max(below[at], number(0) - below[at]), number(255)), "size")
 
         def numerator(*at: Any) -> Any:
             above = broadcast(a, at).astype("int32") - number(zero_of(first))

@@ -184,8 +184,7 @@ def call_function(builder: Any, function: Any, operator: str, expressions: Seque
 
 def _placeholders(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     expressions = [
-        relax.const(operand, str(operand.dtype)) if isinstance(operand, np.ndarray) else operand
-        for operand in operands
+        relax.const(operand, str(operand.dtype)) if isinstance(operand, np.ndarray) else operand for operand in operands
     ]
     tensors = [
         te.placeholder(shape_of(operand.ty), dtype_of(operand.ty), f"operand{count}")

@@ -111,9 +111,7 @@ def integer(real: Any, least: int) -> Any:
 def hybrid_scales(use: Use, place: int = 1) -> npt.NDArray[np.float32]:
     known = use.input(place).quantisation
     if known is None or np.any(known.zero_points != 0) or not np.all(known.scales > 0):
-        raise CompileError(
-            "its weights have no scale, or a zero point, which is not supported beside real numbers"
-        )
+        raise CompileError("its weights have no scale, or a zero point, which is not supported beside real numbers")
     return known.scales.astype(np.float32)
 
 

@@ -62,9 +62,7 @@ def curve(use: Use, operands: list[Any]) -> Any:
     logistic = use.operator.name == "LOGISTIC"
     factor, places = _input_factor(scale_of(use.input(0)), (0,) if logistic else (0, 1))
     if factor > _MOST_FACTOR:
-        raise CompileError(
-            f"the scale of its input, {scale_of(use.input(0))}, is more than a product of 32 bits holds"
-        )
+        raise CompileError(f"the scale of its input, {scale_of(use.input(0))}, is more than a product of 32 bits holds")
 
     def compute(data: Any, table: Any) -> Any:
         shape = use.result.shape
@@ -198,9 +196,7 @@ def tabulate(reader: Reader, expression: Any, target: Quantity, name: str) -> Vi
     return None if table is None else look_up(reader, real.view, table, operator, name)
 
 
-def _table(
-    reader: Reader, expression: Any, leaf: Any, source: Quantity, target: Quantity
-) -> tuple[Int8 | None, str]:
+def _table(reader: Reader, expression: Any, leaf: Any, source: Quantity, target: Quantity) -> tuple[Int8 | None, str]:
     call = reader.call(expression)
     operator = operator_name(call)
     table = None
@@ -328,9 +324,7 @@ def hard_swish(source: Quantity, target: Quantity) -> Int8 | None:
     return fixed_point.table_of(function)
 
 
-def _of_reals(
-    function: Callable[[Floats], Any], source: Quantity, target: Quantity, *, exact: bool
-) -> Int8 | None:
+def _of_reals(function: Callable[[Floats], Any], source: Quantity, target: Quantity, *, exact: bool) -> Int8 | None:
     numbers = np.arange(-128, 128, dtype=np.float32)
     with np.errstate(all="ignore"):
         reals = function((numbers - np.float32(source.zero)) * np.float32(source.scale))

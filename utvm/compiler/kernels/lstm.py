@@ -56,9 +56,7 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     options = use.options(tflite.UnidirectionalSequenceLSTMOptions)
     used = [place for place in _LEFT_OUT if use.has(place)]
     if used:
-        raise CompileError(
-            f"its operand {used[0]}, of peepholes, a projection or a normalisation, is not supported"
-        )
+        raise CompileError(f"its operand {used[0]}, of peepholes, a projection or a normalisation, is not supported")
     if options.FusedActivationFunction() != tflite.ActivationFunctionType.TANH:
         raise CompileError(f"its activation, number {options.FusedActivationFunction()}, is not supported")
     data = use.input(0)

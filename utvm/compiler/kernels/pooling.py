@@ -100,9 +100,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
         )
     )
     bounds = limits(options.FusedActivationFunction(), result)
-    record = Pool(
-        _image(data.shape), window, strides, (top, left, bottom, right), average, *bounds, dtype=result.dtype
-    )
+    record = Pool(_image(data.shape), window, strides, (top, left, bottom, right), average, *bounds, dtype=result.dtype)
 
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> quantities.View | quantities.Value:
         value = reader.value(arguments[0])

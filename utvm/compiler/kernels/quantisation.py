@@ -55,9 +55,7 @@ class Shift(records.Computation):
 def _shift(record: Shift, _: Target | None) -> records.Operator:
     data = te.placeholder(record.shape, record.source, "data")
     offset = 128 if record.target == "uint8" else -128
-    output = te.compute(
-        record.shape, lambda *at: (data[at].astype("int32") + offset).astype(record.target), "output"
-    )
+    output = te.compute(record.shape, lambda *at: (data[at].astype("int32") + offset).astype(record.target), "output")
     function = functions.with_one_loop(te.create_prim_func([data, output]))
     return records.Operator(functions.describe(function, f"shift_{record.target}", [0]))
 

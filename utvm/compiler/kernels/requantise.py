@@ -77,11 +77,7 @@ def _join(use: Use, operands: list[Any]) -> Any:
         return relax.op.concat(operands, axis=axis)
     goal = use.goal(options.FusedActivationFunction())
     alike = all(quantity(tensor) == goal.quantity for tensor in use.inputs if tensor)
-    if (
-        use.result.dtype == "uint8"
-        and not alike
-        and all(use.value(count) is None for count in range(len(operands)))
-    ):
+    if use.result.dtype == "uint8" and not alike and all(use.value(count) is None for count in range(len(operands))):
         return _join_unsigned(use, operands, axis)
 
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> View:
@@ -89,8 +85,7 @@ def _join(use: Use, operands: list[Any]) -> Any:
         if goal.is_limited:
             tables = [requantisation(real.quantity, goal.quantity, goal.low, goal.high) for real in reals]
             views = [
-                look_up(reader, real.view, table, "requantize", name)
-                for real, table in zip(reals, tables, strict=True)
+                look_up(reader, real.view, table, "requantize", name) for real, table in zip(reals, tables, strict=True)
             ]
         else:
             views = [requantize_view(reader, real, goal.quantity, name) for real in reals]

@@ -84,9 +84,7 @@ def _check_widening(use: Use) -> None:
     if use.dtype() != "int8":
         raise CompileError(f"from {use.dtype()} to int16 is not supported", _HINT)
     if abs(float(scale_of(use.result)) * 65536 - 1) > 1e-3 or zero_of(use.result) != -32768:
-        raise CompileError(
-            "from 8 bits to 16 its result must have the scale 1/65536 and the zero point -32768", _HINT
-        )
+        raise CompileError("from 8 bits to 16 its result must have the scale 1/65536 and the zero point -32768", _HINT)
 
 
 def _exponentials(scale: float) -> npt.NDArray[np.int32]:
@@ -149,9 +147,7 @@ def _make(record: Softmax, _: Target | None) -> records.Operator:
     output = te.compute(record.shape, result, "output")
     function = _schedule(te.create_prim_func([data, table, output]), len(outer))
     overlap: tuple[int | None, ...] = (0 if record.target == "int8" else None,)
-    return records.Operator(
-        functions.describe(function, f"softmax_{record.target}", overlap), (record.exponentials,)
-    )
+    return records.Operator(functions.describe(function, f"softmax_{record.target}", overlap), (record.exponentials,))
 
 
 def _schedule(function: Any, outer: int) -> Any:
@@ -184,9 +180,7 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
     data = te.placeholder((rows, depth), "int16", "data")
     tables = [te.placeholder((_LUT + 1,), "int32", name) for name in ("exponentials", "reciprocals")]
     along = [te.reduce_axis((0, depth), name) for name in ("i", "j")]
-    largest = te.compute(
-        (rows,), lambda row: te.max(data[row, along[0]].astype("int32"), axis=along[0]), "largest"
-    )
+    largest = te.compute((rows,), lambda row: te.max(data[row, along[0]].astype("int32"), axis=along[0]), "largest")
 
     def exponential(row: Any, place: Any) -> Any:
         below = rescale_value(data[row, place].astype("int32") - largest[row], real) + number(32767)

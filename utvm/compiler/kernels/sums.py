@@ -154,13 +154,10 @@ def window_sums(
     zero: Callable[[Any], Any],
     kind: str = "int32",
 ) -> Any:
-    row, column, inner = (
-        te.reduce_axis((0, int(extent)), name) for extent, name in zip(window, _AXES, strict=True)
-    )
+    row, column, inner = (te.reduce_axis((0, int(extent)), name) for extent, name in zip(window, _AXES, strict=True))
     _, height, width, _ = (int(extent) for extent in image.shape)
     ends = [
-        (shape[1 + axis] - 1) * strides[axis] + (window[axis] - 1) * dilation[axis] - before[axis]
-        for axis in (0, 1)
+        (shape[1 + axis] - 1) * strides[axis] + (window[axis] - 1) * dilation[axis] - before[axis] for axis in (0, 1)
     ]
     padded = any(before) or ends[0] >= height or ends[1] >= width
 
@@ -237,14 +234,10 @@ def dense(use: Use, operands: list[Any]) -> Any:
             return te.sum((value * factor).astype(ending.kind), axis=[inner])
 
         sums = te.compute((rows, outputs), total, "accumulator")
-        return te.compute(
-            (rows, outputs), lambda row, unit: ending.apply(sums[row, unit], tables, unit, row), "output"
-        )
+        return te.compute((rows, outputs), lambda row, unit: ending.apply(sums[row, unit], tables, unit, row), "output")
 
     name = f"dense_{'hybrid' if hybrid else data.dtype}"
-    product = add_function(
-        use.builder, name, [flat, operands[1], *ending.tables], compute, macs=rows * outputs * depth
-    )
+    product = add_function(use.builder, name, [flat, operands[1], *ending.tables], compute, macs=rows * outputs * depth)
     return relax.op.reshape(product, result.shape)
 
 

@@ -104,9 +104,7 @@ class Use:
     ) -> Any:
         """Call a layer with one result."""
         if math.prod(shape) != self.result.size:
-            raise CompileError(
-                f"makes a tensor of shape {tuple(shape)}, but the file declares {self.result.shape}"
-            )
+            raise CompileError(f"makes a tensor of shape {tuple(shape)}, but the file declares {self.result.shape}")
         return call_layer(self.layers, IntegerLayer(build, weights), operands, self.result)
 
 
@@ -165,9 +163,7 @@ def limits(activation: int, tensor: TfliteTensor) -> tuple[int, int]:
     return low, high
 
 
-def padding_before(
-    kind: int, extent: int, window: int, stride: int, dilation: int, result: int
-) -> tuple[int, int]:
+def padding_before(kind: int, extent: int, window: int, stride: int, dilation: int, result: int) -> tuple[int, int]:
     if kind == tflite.Padding.VALID:
         return 0, 0
     both = max((result - 1) * stride + (window - 1) * dilation + 1 - extent, 0)

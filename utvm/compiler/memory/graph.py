@@ -201,9 +201,7 @@ class _Reader:
         self._joined: dict[int, Location] = {}
         self._unsupported: dict[str, str] = {}
 
-    def read(
-        self, input_names: tuple[str, ...], output_names: tuple[str, ...], state_names: tuple[str, ...]
-    ) -> Graph:
+    def read(self, input_names: tuple[str, ...], output_names: tuple[str, ...], state_names: tuple[str, ...]) -> Graph:
         main = self._module["main"]
         arguments = []
         for number, (variable, name) in enumerate(zip(main.params, (*input_names, *state_names), strict=True)):

@@ -55,9 +55,7 @@ def height(spans: Sequence[Span], offsets: Sequence[int]) -> int:
     return max((offset + span.size for offset, span in zip(offsets, spans, strict=True)), default=0)
 
 
-def arrange(
-    spans: Sequence[Span], overlaps: Overlaps, *, enough: int | None = None, effort: int = _WORK
-) -> list[int]:
+def arrange(spans: Sequence[Span], overlaps: Overlaps, *, enough: int | None = None, effort: int = _WORK) -> list[int]:
     """Return offsets that minimise the total size, by a bounded search over orders, with a fixed seed."""
     goal = lower_bound(spans, overlaps) if enough is None else enough
     puzzle = _Puzzle(spans, overlaps)
@@ -324,9 +322,7 @@ class _Filler:
         left = [key for key in self._order if key not in regions]
         if left:
             region = self._memory.regions[-1]
-            raise self._too_small(
-                region, [key for key in self._order if regions.get(key, region.name) == region.name]
-            )
+            raise self._too_small(region, [key for key in self._order if regions.get(key, region.name) == region.name])
         return regions, offsets
 
     def _fits(self, keys: Sequence[Key], region: Region) -> bool:

@@ -114,9 +114,7 @@ def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
             "bytes": len(model.content),
         },
         "library_sha256": library.digest,
-        "sources": {
-            name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(library.sources.items())
-        },
+        "sources": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(library.sources.items())},
         "target": library.target.fields,
         "regions": [
             {"name": arena.region, "bytes": arena.size_bytes, "alignment": ALIGNMENT} for arena in library.arenas

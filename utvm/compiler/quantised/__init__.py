@@ -54,9 +54,7 @@ def integerize(
     nodes = fuse(nodes, _flat(result))
     leftovers = _leftovers(nodes, reader)
     nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())
-    functions = {
-        variable: function for variable, function in module.functions.items() if not function.same_as(main)
-    }
+    functions = {variable: function for variable, function in module.functions.items() if not function.same_as(main)}
     changed = to_module(main.params, reader.parameters, nodes, result, target, functions, reader.name_of)
     return Integerized(changed, leftovers, removals, decisions)
 

@@ -42,9 +42,7 @@ def remove_constant_channels(
     removals = tuple(
         Removal(name_of(node.output), int((~mask).sum()), len(mask))
         for node in nodes
-        if isinstance(node.work, Convolution)
-        and (mask := masks.get(id(node.output))) is not None
-        and not mask.all()
+        if isinstance(node.work, Convolution) and (mask := masks.get(id(node.output))) is not None and not mask.all()
     )
     return _Rewriter(ranges, masks, name_of).rewrite(nodes), removals
 
@@ -98,9 +96,7 @@ def _ranges(nodes: Sequence[Node]) -> dict[int, _Range]:
             factor = (int(work.factor.multipliers[0]), int(work.factor.shifts[0]))
             limits = (-128, 127, work.output_zero)
             ends = [bound * count + work.bias for bound in (low, high)]
-            low, high = _bounds(
-                [_rescale([int(end[i]) for end in ends], *factor, limits) for i in range(len(low))]
-            )
+            low, high = _bounds([_rescale([int(end[i]) for end in ends], *factor, limits) for i in range(len(low))])
         elif isinstance(work, Pool):
             low, high = (np.clip(bound, work.low, work.high) for bound in (low, high))
         elif isinstance(work, Lookup):
@@ -213,9 +209,7 @@ def _align(nodes: Sequence[Node], masks: dict[int, _Mask]) -> None:
 class _Rewriter:
     """Writes nodes without the channels that the masks leave out."""
 
-    def __init__(
-        self, ranges: dict[int, _Range], masks: dict[int, _Mask], name_of: Callable[[Value], str]
-    ) -> None:
+    def __init__(self, ranges: dict[int, _Range], masks: dict[int, _Mask], name_of: Callable[[Value], str]) -> None:
         self._ranges, self._masks, self._name_of = ranges, masks, name_of
         self._values: dict[int, Value] = {}
 

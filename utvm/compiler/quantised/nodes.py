@@ -51,11 +51,7 @@ def _pad_widths(node: Node, zero: int) -> tuple[int, int, int, int] | None:
         return None
     attributes = node.work.call.attrs
     widths = [int(width) for width in attributes.pad_width]
-    if (
-        str(attributes.pad_mode) != "constant"
-        or float(attributes.pad_value) != zero
-        or any(widths[:2] + widths[6:])
-    ):
+    if str(attributes.pad_mode) != "constant" or float(attributes.pad_value) != zero or any(widths[:2] + widths[6:]):
         return None
     _, _, top, bottom, left, right, _, _ = widths
     return top, left, bottom, right
@@ -218,9 +214,7 @@ class _Writer:
         name = str(operator.function.attrs[OPERATOR])
         function = operator.function.without_attr("global_symbol")  # The module names the function.
         variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
-        arguments = [
-            self._reshape(item, shape) for item, shape in zip(inputs, parameters[: len(inputs)], strict=True)
-        ]
+        arguments = [self._reshape(item, shape) for item, shape in zip(inputs, parameters[: len(inputs)], strict=True)]
         constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
         output = operator.function.params[-1].ty
         kind = tensor_type(tvm_types.shape_of(output), tvm_types.dtype_of(output))

@@ -106,9 +106,7 @@ class Recogniser:
             self._reader.set_real(variable, replace(real, view=view))
         elif name == "relax.nn.pad":
             self._pad(variable, call, real)
-        elif name in _MOVEMENTS and (
-            name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"
-        ):
+        elif name in _MOVEMENTS and (name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"):
             work = Native(lambda inputs: _same_call(call, inputs), name, call)
             self._record_moved(variable, work, [self._reader.arrange(real.view)], real.quantity)
 

@@ -74,9 +74,7 @@ def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path
             )
         total += path.stat().st_size
         if total > MAX_DATA_BYTES:
-            raise ConfigError(
-                f"{origin}: the weights are more than {MAX_DATA_BYTES} bytes, too many for any board"
-            )
+            raise ConfigError(f"{origin}: the weights are more than {MAX_DATA_BYTES} bytes, too many for any board")
         try:
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(directory))
         except Exception as error:  # onnx raises its own errors, ValueError and OSError here

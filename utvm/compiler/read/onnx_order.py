@@ -121,9 +121,7 @@ def _is_of_version(function: onnx.FunctionProto, proto: onnx.ModelProto) -> bool
     if own is None or own.version == version:
         return True
     used = {node.op_type for graph in _graphs(function) for node in graph.node if node.domain in ("", "ai.onnx")}
-    since = [
-        {name: onnx.defs.get_schema(name, at).since_version for name in used} for at in (own.version, version)
-    ]
+    since = [{name: onnx.defs.get_schema(name, at).since_version for name in used} for at in (own.version, version)]
     own.version = version if since[0] == since[1] else own.version
     return since[0] == since[1]
 
@@ -226,9 +224,7 @@ def _open_sizes(graph: onnx.GraphProto) -> bool:
 def _sort(graph: onnx.GraphProto) -> bool:
     """Sort nodes so that each follows those whose results it reads; leave a cycle as it is."""
     producer = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
-    before = [
-        {producer[name] for name in {*node.input, *_captures(node)} if name in producer} for node in graph.node
-    ]
+    before = [{producer[name] for name in {*node.input, *_captures(node)} if name in producer} for node in graph.node]
     if all(place < number for number, places in enumerate(before) for place in places):
         return False
     try:

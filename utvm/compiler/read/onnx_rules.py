@@ -73,8 +73,7 @@ def _describe_type(kind: onnx.TypeProto) -> str:
         return "a value that is not a tensor"
     name = str(onnx.TensorProto.DataType.Name(tensor.elem_type)).lower()
     extents = [
-        extent.dim_value if extent.HasField("dim_value") else extent.dim_param or "?"
-        for extent in tensor.shape.dim
+        extent.dim_value if extent.HasField("dim_value") else extent.dim_param or "?" for extent in tensor.shape.dim
     ]
     text = ", ".join(map(str, extents))
     return f"{ {'float': 'float32', 'double': 'float64'}.get(name, name) }[{text}]"

@@ -33,15 +33,9 @@ def fold_graph(graph: TfliteGraph) -> TfliteGraph:
     return replace(graph, tensors=tuple(tensors), operators=tuple(operators))
 
 
-def _result(
-    operator: TfliteOperator, tensors: list[TfliteTensor], outputs: tuple[int, ...]
-) -> npt.NDArray[Any] | None:
+def _result(operator: TfliteOperator, tensors: list[TfliteTensor], outputs: tuple[int, ...]) -> npt.NDArray[Any] | None:
     numbers = (*operator.inputs, *operator.outputs)
-    if (
-        operator.name not in _FOLDS
-        or len(operator.outputs) != 1
-        or not all(0 <= n < len(tensors) for n in numbers)
-    ):
+    if operator.name not in _FOLDS or len(operator.outputs) != 1 or not all(0 <= n < len(tensors) for n in numbers):
         return None
     target = tensors[operator.outputs[0]]
     if operator.outputs[0] in outputs or target.dtype not in _DTYPES or not 0 < target.size <= _MAX_ELEMENTS:
@@ -89,9 +83,7 @@ def _slice(values: _Values, option: _Option) -> npt.NDArray[Any]:
         if option(4) >> axis & 1:
             index.append(low)
         else:
-            index.append(
-                slice(None if option(0) >> axis & 1 else low, None if option(1) >> axis & 1 else high, by)
-            )
+            index.append(slice(None if option(0) >> axis & 1 else low, None if option(1) >> axis & 1 else high, by))
     return np.asarray(data[tuple(index)])
 
 
@@ -181,9 +173,7 @@ def _scale(content: bytes, tables: list[Table], factor: int, origin: str) -> byt
         struct.pack_into("<i", patched, start + 4 * axis, min(old[axis] * factor, (1 << 31) - 1))
     moved = {table.vector(0, 4)[0] for table in tables if -1 in _extents(table, 7)}
     if moved & fixed:
-        raise ConfigError(
-            f"{origin}: stores a fixed and an open shape at one place", "convert it with fixed shapes"
-        )
+        raise ConfigError(f"{origin}: stores a fixed and an open shape at one place", "convert it with fixed shapes")
     return bytes(patched)
 
 

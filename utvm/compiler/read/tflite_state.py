@@ -158,9 +158,7 @@ class _Reader:
             if item.name == "VAR_HANDLE":
                 handles |= self._handle(item, graph.tensors)
                 continue
-            data = (
-                graph.tensors[item.inputs[1]].data if item.name == "ASSIGN_VARIABLE" and item.inputs[1:] else None
-            )
+            data = graph.tensors[item.inputs[1]].data if item.name == "ASSIGN_VARIABLE" and item.inputs[1:] else None
             if data is None:
                 raise CompileError(
                     f"{self._origin}: CALL_ONCE: its graph has {item.name}, where only constants may be assigned"
@@ -325,8 +323,7 @@ def _computing(graph: TfliteGraph) -> TfliteGraph:
     first = len(graph.tensors)
     tensors = [replace(graph.tensors[number], data=None) for number in graph.outputs]
     operators = tuple(
-        TfliteOperator(_IDENTITY, (number,), (first + place,), 0, None)
-        for place, number in enumerate(graph.outputs)
+        TfliteOperator(_IDENTITY, (number,), (first + place,), 0, None) for place, number in enumerate(graph.outputs)
     )
     return replace(
         graph,

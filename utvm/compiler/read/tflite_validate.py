@@ -106,9 +106,7 @@ def _check_tensor(tensor: TfliteTensor, place: str) -> None:
             "make the state an input and an output of the model, or a variable",
         )
     if tensor.dtype == "float64":
-        raise CompileError(
-            f"{place}: has elements of type float64, which is not supported", "export it in float32"
-        )
+        raise CompileError(f"{place}: has elements of type float64, which is not supported", "export it in float32")
     if any(extent < 0 for extent in tensor.shape):
         raise CompileError(f"{place}: has a negative dimension: {tensor.shape}")
     # Half floats are only a storage format of weights: an operator converts them to float.
@@ -191,18 +189,14 @@ def _check_ends(graph: TfliteGraph, origin: str) -> None:
 
 def _check_order(graph: TfliteGraph, origin: str) -> None:
     # The shape of a scalar is a constant without elements, and so without data.
-    stored = {
-        number for number, tensor in enumerate(graph.tensors) if tensor.data is not None or 0 in tensor.shape
-    }
+    stored = {number for number, tensor in enumerate(graph.tensors) if tensor.data is not None or 0 in tensor.shape}
     known = stored | set(graph.inputs) | {state.read for state in graph.states} | {-1}
     produced = set(known)
     for operator in graph.operators:
         for number in operator.outputs:
             if number in produced:
                 name = graph.tensors[number].name
-                raise CompileError(
-                    f"{origin}: tensor {name!r} is written more than once", "export the model again"
-                )
+                raise CompileError(f"{origin}: tensor {name!r} is written more than once", "export the model again")
             produced.add(number)
     steps = [Reading(place(graph, item), item.inputs, item.outputs) for item in graph.operators]
     check_order(origin, steps, known, lambda number: repr(graph.tensors[number].name), "sort the operators")

@@ -71,9 +71,7 @@ def check_archive(content: bytes, origin: str) -> None:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise ConfigError(
-            f"{origin}: is a damaged archive, or only a part of one", "export the model again"
-        ) from error
+        raise ConfigError(f"{origin}: is a damaged archive, or only a part of one", "export the model again") from error
     if not any(member.filename.endswith(MARKS) for member in members):
         raise ConfigError(
             f"{origin}: is an archive, but not one that torch.export.save wrote",

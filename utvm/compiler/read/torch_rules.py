@@ -137,9 +137,7 @@ def _index_axes(value: Any, indices: Sequence[Any], wrap: bool) -> tuple[list[in
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     axes = [axis for axis, _ in given]
     parts = [torch.where(index < 0, index + value.shape[axis], index) if wrap else index for axis, index in given]
-    return [*axes, *(axis for axis in range(value.dim()) if axis not in axes)], list(
-        torch.broadcast_tensors(*parts)
-    )
+    return [*axes, *(axis for axis in range(value.dim()) if axis not in axes)], list(torch.broadcast_tensors(*parts))
 
 
 def _is_mask(indices: Sequence[Any]) -> bool:
@@ -166,9 +164,7 @@ def _is_plain(indices: Sequence[Any]) -> bool:
     return all(index is not None and index.dim() == 1 and len(index) == len(indices[0]) for index in indices)
 
 
-def _index_put(
-    value: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, wrap: bool = True
-) -> Any:
+def _index_put(value: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, wrap: bool = True) -> Any:
     if _is_mask(indices):
         whole = len(indices) == 1 and values.numel() == 1 and not accumulate
         mask = indices[0].reshape([*indices[0].shape, *[1] * (value.dim() - indices[0].dim())])
@@ -178,9 +174,7 @@ def _index_put(
     first = order[0] if order[:count] == list(range(order[0], order[0] + count)) else 0
     updates = values.expand([*rest[:first], *shape, *rest[first:]])
     updates = updates.movedim(list(range(first, first + len(shape))), list(range(len(shape)))).reshape([-1, *rest])
-    result = _ATEN._unsafe_index_put(
-        value.permute(order), [part.reshape(-1) for part in parts], updates, accumulate
-    )
+    result = _ATEN._unsafe_index_put(value.permute(order), [part.reshape(-1) for part in parts], updates, accumulate)
     return result.permute([order.index(axis) for axis in range(value.dim())])
 
 

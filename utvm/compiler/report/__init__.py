@@ -58,13 +58,11 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[s
         "width": _WIDTH,
         "height": _HEIGHT,
         "rectangles": [
-            replace(rectangle, label=_label(rectangle, rectangles[n + 1 :]))
-            for n, rectangle in enumerate(rectangles)
+            replace(rectangle, label=_label(rectangle, rectangles[n + 1 :])) for n, rectangle in enumerate(rectangles)
         ],
         "steps": [{"position": (step + 1.5) * column, "label": str(step)} for step in steps],
         "addresses": [
-            {"position": _HEIGHT - number * unit, "label": f"{number:,}"}
-            for number in range(0, size + 1, _pace(size))
+            {"position": _HEIGHT - number * unit, "label": f"{number:,}"} for number in range(0, size + 1, _pace(size))
         ],
         # A plan with several regions has no lower bound per region.
         "bound": None if bound is None else _HEIGHT - bound * unit,

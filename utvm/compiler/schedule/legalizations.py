@@ -79,8 +79,7 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
 def _spread_along(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
     rank = len(tensor.shape)
     return [
-        0 if int(extent) == 1 else item
-        for extent, item in zip(tensor.shape, place[len(place) - rank :], strict=True)
+        0 if int(extent) == 1 else item for extent, item in zip(tensor.shape, place[len(place) - rank :], strict=True)
     ]
 
 
@@ -111,9 +110,7 @@ def _reduce(source: Any, axes: list[int], keepdims: bool, reducer: Any) -> Any:
             axis=list(loops.values()),
         )
 
-    shape = [
-        1 if axis in loops else extent for axis, extent in enumerate(extents) if keepdims or axis not in loops
-    ]
+    shape = [1 if axis in loops else extent for axis, extent in enumerate(extents) if keepdims or axis not in loops]
     return te.compute(shape, element, name=source.op.name)
 
 
@@ -263,9 +260,7 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
         axis = int(call.attrs.axis) % len(extents)
         known = _bound_along(axis, indices, extents)
         if all(
-            int(one) == other
-            for at, (one, other) in enumerate(zip(indices.shape, extents, strict=True))
-            if at != axis
+            int(one) == other for at, (one, other) in enumerate(zip(indices.shape, extents, strict=True)) if at != axis
         ):
             return topi.scatter_elements(data, known, updates, axis, reduction)
         # TVM indexes the elements with the indices' extents, so flatten them to one dimension.

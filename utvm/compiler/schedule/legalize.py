@@ -93,9 +93,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
     main = module["main"]
     makes: dict[str, str] = {}
     does: dict[str, str] = {}
-    functions = {
-        variable: function for variable, function in module.functions.items() if not function.same_as(main)
-    }
+    functions = {variable: function for variable, function in module.functions.items() if not function.same_as(main)}
     blocks = []
     for block in main.body.blocks:
         bindings = []
@@ -113,9 +111,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
             bindings.append(relax.VarBinding(binding.var, called))
         blocks.append(type(block)(bindings))
     body = relax.SeqExpr(blocks, main.body.body)
-    functions[module.get_global_var("main")] = relax.Function(
-        main.params, body, main.ret_ty, main.is_pure, main.attrs
-    )
+    functions[module.get_global_var("main")] = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
     return relax.transform.Normalize()(tvm.IRModule(functions)), makes, does
 
 

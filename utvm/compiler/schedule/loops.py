@@ -46,9 +46,7 @@ def macs_of(function: Any) -> int:
     plan = s_tir.Schedule(function)
     nodes = [plan.get(block) for block in _blocks(plan)]
     extents = [[axis.dom.extent for axis in node.iter_vars] for node in nodes if _sums_products(node)]
-    return sum(
-        math.prod(map(int, extent)) for extent in extents if all(isinstance(one, tirx.IntImm) for one in extent)
-    )
+    return sum(math.prod(map(int, extent)) for extent in extents if all(isinstance(one, tirx.IntImm) for one in extent))
 
 
 def _sums_products(node: Any) -> bool:

@@ -219,9 +219,7 @@ def _reads_elements(expression: Any) -> bool:
 def _with_whole_tensors(function: Any) -> Any:
     """Set each tensor's offset to zero: some of TVM's operators leave it open."""
     offsets = {
-        hash(parameter.elem_offset)
-        for parameter in function.params
-        if isinstance(parameter.elem_offset, tvm.ir.Var)
+        hash(parameter.elem_offset) for parameter in function.params if isinstance(parameter.elem_offset, tvm.ir.Var)
     }
     if not offsets:
         return function
@@ -245,8 +243,7 @@ def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     if not target.unchecked:
         scheduled = {name: with_checked_indices(function) for name, function in scheduled.items()}
     scheduled = {
-        name: function.with_attr({"global_symbol": name, "target": C_TARGET})
-        for name, function in scheduled.items()
+        name: function.with_attr({"global_symbol": name, "target": C_TARGET}) for name, function in scheduled.items()
     }
     module = _passes()(tvm.IRModule(scheduled))
     module = tvm.IRModule(

@@ -166,9 +166,7 @@ def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> boo
     if whole or nest.first is not None or nest.shape != reduction.shape:
         return False
     return all(
-        _is_here(load, nest)
-        for load in loads_of(nest.value)
-        if any(load.source.same_as(buffer) for buffer in buffers)
+        _is_here(load, nest) for load in loads_of(nest.value) if any(load.source.same_as(buffer) for buffer in buffers)
     )
 
 

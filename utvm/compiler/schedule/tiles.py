@@ -108,14 +108,12 @@ class _Writer:
         axes = [axis for axis in nest.axes if axis.reduces]
         loops: list[tuple[Any, int]] = []
         begins = [
-            _begin(axis, 0, axis.extent // step, step, loops)
-            for axis, step in zip(axes, self._tile.steps, strict=True)
+            _begin(axis, 0, axis.extent // step, step, loops) for axis, step in zip(axes, self._tile.steps, strict=True)
         ]
         body = []
         for steps in itertools.product(*(range(step) for step in self._tile.steps)):
             reduced = {
-                hash(axis.variable): _plus(begin, step)
-                for axis, begin, step in zip(axes, begins, steps, strict=True)
+                hash(axis.variable): _plus(begin, step) for axis, begin, step in zip(axes, begins, steps, strict=True)
             }
             for number, point in enumerate(points):
                 value = self._place(nest.value, point | reduced, {hash(nest.buffer): self._load(number)})

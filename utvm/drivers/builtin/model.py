@@ -16,9 +16,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     capabilities = board.capabilities_of("virtual")
 
     def start(setup: Setup) -> Connection:
-        machine = setup.stack.enter_context(
-            virtual.start_virtual(board, setup.logs, latency_us=selection.latency_us)
-        )
+        machine = setup.stack.enter_context(virtual.start_virtual(board, setup.logs, latency_us=selection.latency_us))
         assert machine.health_match and board.physical
         commands = [board.model.probe.format(port=tcl(machine.health_match["stlink"]))]
         openocd, gdb = driver.start_openocd(setup, board, commands)

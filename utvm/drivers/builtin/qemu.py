@@ -113,9 +113,7 @@ def _neighbour_of(board: Board) -> ExternalModel | None:
 
         factory = accelerator_of(board).neighbour
     return (
-        factory([(region.address, region.size) for region in board.memory if region.kind == "ram"])
-        if factory
-        else None
+        factory([(region.address, region.size) for region in board.memory if region.kind == "ram"]) if factory else None
     )
 
 

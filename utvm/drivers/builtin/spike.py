@@ -30,9 +30,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     def start(setup: driver.Setup) -> connection.Connection:
         private = can_be_private()
         if not private:
-            setup.say(
-                "other users of this computer can reach Spike's port: network namespaces are not available here"
-            )
+            setup.say("other users of this computer can reach Spike's port: network namespaces are not available here")
         spike = setup.stack.enter_context(
             start_spike(simulator, board.memory, setup.logs / "spike.log", private=private)
         )

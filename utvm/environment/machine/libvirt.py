@@ -221,9 +221,7 @@ def unused_boxes() -> list[str]:
 
 def orphan_disks() -> list[str]:
     names = {machine.name for machine in domains()}
-    return [
-        name for name in volumes() if not _BOX_VOLUME.fullmatch(name) and name.removesuffix(".img") not in names
-    ]
+    return [name for name in volumes() if not _BOX_VOLUME.fullmatch(name) and name.removesuffix(".img") not in names]
 
 
 def remove_volume(name: str) -> None:
@@ -281,9 +279,7 @@ def network_address() -> str:
     for network in _NETWORKS:
         if not any(network.overlaps(other) for other in addresses):
             return str(network)
-    raise LibvirtError(
-        f"this computer is in every network that {NETWORK} could be: {', '.join(map(str, _NETWORKS))}"
-    )
+    raise LibvirtError(f"this computer is in every network that {NETWORK} could be: {', '.join(map(str, _NETWORKS))}")
 
 
 FOLDER = Path("/run/utvm")
@@ -354,9 +350,7 @@ def _ensure(say: Callable[[str], None]) -> bool:
             started += [name for name in _DAEMONS if _start(name)]
             if time.monotonic() > deadline:
                 log = FOLDER / "libvirtd.log"
-                raise ProvisionError(
-                    f"{error.message}, although it was started; {log} ends with:\n{last_lines(log)}"
-                )
+                raise ProvisionError(f"{error.message}, although it was started; {log} ends with:\n{last_lines(log)}")
             time.sleep(0.1)
     if started:
         say(f"{' and '.join(started)} started, since there is no systemd to do it; they end with the last machine")

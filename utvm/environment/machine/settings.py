@@ -44,9 +44,7 @@ class UsbFilter:
 
 
 def usb_filter(probe: Probe) -> UsbFilter:
-    return UsbFilter(
-        f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial_number, probe.bus, probe.address
-    )
+    return UsbFilter(f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial_number, probe.bus, probe.address)
 
 
 @dataclass(frozen=True)

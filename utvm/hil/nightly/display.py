@@ -51,8 +51,7 @@ class NightlyDisplay:
         if self._ended:
             left = f", about {format_duration(spent * (self._total - self._ended) / self._ended)} left"
         self.print_line(
-            f"{self._ended} of {self._total} boards after {format_duration(spent)}{left}; "
-            f"running: {', '.join(running)}"
+            f"{self._ended} of {self._total} boards after {format_duration(spent)}{left}; running: {', '.join(running)}"
         )
 
     def close(self, report: NightlyReport, directory: Path, warning: str = "") -> None:

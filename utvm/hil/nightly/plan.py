@@ -95,7 +95,5 @@ def select(jobs: Sequence[Job], names: Sequence[str]) -> tuple[Job, ...]:
     known = {job.board.name for job in jobs}
     for name in names:
         if name not in known:
-            raise errors.ConfigError(
-                f"the list has no board {name!r}", f"boards in it: {', '.join(sorted(known))}"
-            )
+            raise errors.ConfigError(f"the list has no board {name!r}", f"boards in it: {', '.join(sorted(known))}")
     return tuple(job for job in jobs if not names or job.board.name in names)

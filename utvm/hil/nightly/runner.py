@@ -136,10 +136,7 @@ class RunningJob:
             self._start_suites(result)
             return None
         if self._job_lease is None:
-            if (
-                result.verdict.exit_code is not ExitCode.INFRASTRUCTURE
-                or len(self._failures) >= self.job.entry.reruns
-            ):
+            if result.verdict.exit_code is not ExitCode.INFRASTRUCTURE or len(self._failures) >= self.job.entry.reruns:
                 return result
             self._failures.append(result.reason.partition(_BEFORE)[0])
             self._say(f"{self._failures[-1]}; once more")

@@ -110,9 +110,7 @@ class PyOcd(Service):
         usb: socket of a virtual board's probe; None for this computer's USB.
     """
 
-    def __init__(
-        self, part: PyOcdPart, pack: Path | None, *, serial: str, log: Path, usb: Path | None = None
-    ) -> None:
+    def __init__(self, part: PyOcdPart, pack: Path | None, *, serial: str, log: Path, usb: Path | None = None) -> None:
         options = {**_OPTIONS, **part.options}
         self.gdb, theirs = socket.socketpair()
         channels = [f"gdb={theirs.fileno()}", *([f"usb={usb}"] if usb else [])]

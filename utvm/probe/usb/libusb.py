@@ -44,11 +44,7 @@ def find(bus: int, number: int, vendor: int, product: int) -> Any | None:
     """The pyusb device at an address, or None."""
     key = (bus, number, vendor, product)
     return next(
-        (
-            device
-            for device in _devices()
-            if (device.bus, device.address, device.idVendor, device.idProduct) == key
-        ),
+        (device for device in _devices() if (device.bus, device.address, device.idVendor, device.idProduct) == key),
         None,
     )
 

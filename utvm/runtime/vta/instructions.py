@@ -93,9 +93,7 @@ class InstructionSet:
         tile += [("ypad0", 4), ("ypad1", 4), ("xpad0", 4), ("xpad1", 4)]
         loops = [*head, ("reset", 1), ("uop_bgn", uop), ("uop_end", uop + 1), ("iter_out", 14), ("iter_in", 14)]
         gemm = [
-            (f"{what}_{loop}", bits)
-            for what, bits in (("dst", acc), ("src", inp), ("wgt", wgt))
-            for loop in _LOOPS
+            (f"{what}_{loop}", bits) for what, bits in (("dst", acc), ("src", inp), ("wgt", wgt)) for loop in _LOOPS
         ]
         alu = [(f"{what}_{loop}", acc) for what in ("dst", "src") for loop in _LOOPS]
         alu += [("op", 3), ("use_imm", 1), ("imm", 16)]

@@ -31,9 +31,7 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
         address = ifar
     number = exception - _FIRST_INTERRUPT
     return Meaning(
-        TEXTS["cortex_a_exceptions"].get(
-            exception, f"interrupt {number}" if number >= 0 else f"exception {exception}"
-        ),
+        TEXTS["cortex_a_exceptions"].get(exception, f"interrupt {number}" if number >= 0 else f"exception {exception}"),
         flags,
         address,
         f"DFSR={dfsr:#010x} DFAR={dfar:#010x} IFSR={ifsr:#010x} IFAR={ifar:#010x}",

@@ -115,9 +115,7 @@ class Buffers:
         while data:
             data = data[self._put(data) :]
             if data and time.monotonic() > deadline:
-                raise errors.BoardError(
-                    f"{self._connection.board.name} does not read its RTT buffer", "does it run?"
-                )
+                raise errors.BoardError(f"{self._connection.board.name} does not read its RTT buffer", "does it run?")
 
     def _take(self) -> bytes:
         with self._connection.halted_access():

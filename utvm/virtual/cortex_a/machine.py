@@ -140,9 +140,7 @@ class CadenceUart(Device):
 
     size = 0x1000
 
-    def __init__(
-        self, runner: CoreRunner, send: Callable[[bytes], None], set_line: Callable[[bool], None]
-    ) -> None:
+    def __init__(self, runner: CoreRunner, send: Callable[[bytes], None], set_line: Callable[[bool], None]) -> None:
         self._send = send
         self._set_line = set_line
         self.input = SerialInput(runner, _FIFO_BYTES, self._raise_trigger)

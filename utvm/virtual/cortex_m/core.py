@@ -357,9 +357,7 @@ class Core(RegisterFile):
         if number in _INTERRUPT_STOPS:
             self._stop = CoreStop(_INTERRUPT_STOPS[number])
         elif number == _PREFETCH_ABORT and self._has_branched_to_return():
-            self._stop = CoreStop(
-                StopKind.EXCEPTION_RETURN
-            )  # Unicorn's Armv7-M cores raise a prefetch abort for it
+            self._stop = CoreStop(StopKind.EXCEPTION_RETURN)  # Unicorn's Armv7-M cores raise a prefetch abort for it
         elif number == _PREFETCH_ABORT:
             self._stop = CoreStop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
         else:

@@ -137,6 +137,4 @@ class Exceptions:
             for number in self.pending
             if (number < FIRST_INTERRUPT or number in self.enabled) and number < masked_from
         )
-        return min(
-            candidates, key=lambda number: (_FIXED.get(number, self.priority[number]), number), default=None
-        )
+        return min(candidates, key=lambda number: (_FIXED.get(number, self.priority[number]), number), default=None)

@@ -117,9 +117,7 @@ class Handlers:
         if following is None:
             return False
         _, faultmask, basepri = self._masks()
-        return self._exceptions.group_priority(following) < self._exceptions.execution_priority(
-            0, faultmask, basepri
-        )
+        return self._exceptions.group_priority(following) < self._exceptions.execution_priority(0, faultmask, basepri)
 
     def _preempts(self, exception: int) -> bool:
         return self._exceptions.group_priority(exception) < self.execution_priority()
@@ -169,9 +167,7 @@ class Handlers:
             self._defer_float(frame + 4 * _BASIC_WORDS, handler, core.unprivileged)
         return exc_return
 
-    def _write(
-        self, address: int, words: list[int], unprivileged: bool, statuses: tuple[int, int]
-    ) -> Fault | None:
+    def _write(self, address: int, words: list[int], unprivileged: bool, statuses: tuple[int, int]) -> Fault | None:
         """Store words; return the fault: MemManage or BusFault, by the status bits of the two."""
         try:
             if self._refuses(address, 4 * len(words), RIGHT_WRITE, unprivileged):

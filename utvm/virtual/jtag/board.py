@@ -192,9 +192,7 @@ class JtagBoard(CoreThread):
         wiring = Wiring(bus, runner, lambda _: None, (), self._print, logic=logic)
         for peripheral in spec.peripherals:
             make = models.get(peripheral.model)
-            device = (
-                make(peripheral) if make else find_model(spec.name, peripheral.model, models)(peripheral, wiring)
-            )
+            device = make(peripheral) if make else find_model(spec.name, peripheral.model, models)(peripheral, wiring)
             bus.add(peripheral.address, device)
             runner.core.map_device(peripheral.address, device)
             self._devices.append(device)

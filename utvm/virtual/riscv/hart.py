@@ -72,9 +72,7 @@ class RiscvCore(CountedCore):
         misa = int(self._uc.reg_read(riscv_const.UC_RISCV_REG_MISA))
         size = self.xlen // 8
         context = self._uc.context_save()
-        state = (ctypes.c_char * context.size).from_address(
-            ctypes.cast(context.context, ctypes.c_void_p).value or 0
-        )
+        state = (ctypes.c_char * context.size).from_address(ctypes.cast(context.context, ctypes.c_void_p).value or 0)
         value = misa & (present | -1 << 26) & self.mask
         state.raw = state.raw.replace(misa.to_bytes(size, "little"), value.to_bytes(size, "little"))
         self._uc.context_restore(context)

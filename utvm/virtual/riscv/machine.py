@@ -213,9 +213,7 @@ class RiscvBoard(JtagBoard):
                 idcode=spec.idcode,
                 idcode_instruction=_IDCODE,
                 registers={_DTMCS: 32, _DMI: 34 + _ADDRESS_BITS},
-                capture=lambda register: (
-                    self._response if register == _DMI else _VERSION_0_13 | _ADDRESS_BITS << 4
-                ),
+                capture=lambda register: self._response if register == _DMI else _VERSION_0_13 | _ADDRESS_BITS << 4,
                 update=self._update,
             ),
         )

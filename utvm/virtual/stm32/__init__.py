@@ -35,9 +35,7 @@ class Exti(PlainRegisters):
 
     def change(self, port: int, before: int, after: int) -> None:
         """Receive the levels of a port's pins, before and after a change."""
-        edges = ~before & after & self.values.get(self._rising, 0) | before & ~after & self.values.get(
-            self._falling, 0
-        )
+        edges = ~before & after & self.values.get(self._rising, 0) | before & ~after & self.values.get(self._falling, 0)
         for pin in (pin for pin in range(16) if edges >> pin & 1):
             selection = int.from_bytes(self._bus.read(self._select + (pin & ~3), 4), "little")
             if selection >> 4 * (pin & 3) & 15 == port:

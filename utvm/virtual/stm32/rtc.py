@@ -52,9 +52,7 @@ class Wwdg(_Timekeeper):
         self.expire()
         on = self.values[self._CR] & self._ON
         early = offset == self._CR and on and self._counter() > self.values[self._CFR] & 0x7F
-        super().store(
-            offset, (value & self.values[offset] if offset == self._SR else value) | on * (not offset), lanes
-        )
+        super().store(offset, (value & self.values[offset] if offset == self._SR else value) | on * (not offset), lanes)
         if offset == self._CR:
             self._begun = self._clock.now()
         counting = self.values[self._CR] & (self._ON | self._LAST) != self._ON

@@ -108,9 +108,7 @@ class Lptim(PlainRegisters):
             return None
         period = self._period()
         steps = [
-            value + ((self._seen - value) // period + 1) * period
-            for flag, value in self._matches()
-            if flag & enabled
+            value + ((self._seen - value) // period + 1) * period for flag, value in self._matches() if flag & enabled
         ]
         return self._started + min(steps) * self._step() if steps else None
 

@@ -241,9 +241,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
         memoryview(buff)[: len(data)] = memoryview(data)
         return len(data)
 
-    def ctrl_transfer(
-        self, _handle: Any, kind: int, request: int, value: int, index: int, data: Any, _: int
-    ) -> int:
+    def ctrl_transfer(self, _handle: Any, kind: int, request: int, value: int, index: int, data: Any, _: int) -> int:
         if not kind & _IN:
             self._wire.control(kind, request, value, index, data.tobytes(), len(data))
             return len(data)

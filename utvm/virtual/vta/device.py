@@ -71,9 +71,7 @@ class VtaModel:
             return VtaFault("the logic is empty: board.program-fpga", 0)
         for (name, expected), page in zip(_CONTROL.items(), pages, strict=True):
             if _word(page, 0) != expected:
-                return VtaFault(
-                    f"block {name}: unexpected value in the control register", 0, _word(page, 0), expected
-                )
+                return VtaFault(f"block {name}: unexpected value in the control register", 0, _word(page, 0), expected)
         count = _word(pages[0], _FETCH_COUNT)
         if not 0 < count <= _MAX_INSTRUCTIONS:
             return VtaFault("number of instructions out of range", 0, count, _MAX_INSTRUCTIONS)
@@ -87,9 +85,7 @@ class VtaModel:
             region.invalidate()
 
         def translate(first: int, size: int) -> int:
-            return next(
-                (region.fetch(board, first, size) for region in self._dram if region.contains(first, size)), 0
-            )
+            return next((region.fetch(board, first, size) for region in self._dram if region.contains(first, size)), 0)
 
         fault = self._simulator.run_on(board.read_memory(address, count * INSTRUCTION_BYTES), translate)
         for region in self._dram:

@@ -37,8 +37,7 @@ def _lines(events: Sequence[Event]) -> Iterator[str]:
     end = max((event.end for event in events), default=1)
     scale = (_WIDTH - _LEFT) / end
     waits = [
-        f"{stage} waited {cycles:,} for {source}"
-        for (stage, source), cycles in sorted(wait_cycles(events).items())
+        f"{stage} waited {cycles:,} for {source}" for (stage, source), cycles in sorted(wait_cycles(events).items())
     ]
     height = _ROW * len(STAGES) + 20 * (len(waits) + 1) + 70
     yield (
@@ -79,8 +78,6 @@ def _bar(start: int, end: int, y: int, scale: float, colour: str, title: str) ->
 def _sources(event: Event) -> str:
     index = STAGES.index(event.stage)
     names = [
-        STAGES[index + step]
-        for flag, step in (("pop_prev=1", -1), ("pop_next=1", 1))
-        if flag in event.line.split()
+        STAGES[index + step] for flag, step in (("pop_prev=1", -1), ("pop_next=1", 1)) if flag in event.line.split()
     ]
     return " and ".join(names)

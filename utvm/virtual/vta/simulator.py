@@ -112,9 +112,7 @@ class VtaSimulator:
         fault = _Fault()
         self._library.vta_device_map(memory, ctypes.sizeof(memory))
         try:
-            code: int = self._library.vta_device_run(
-                queue, len(instructions) // INSTRUCTION_BYTES, ctypes.byref(fault)
-            )
+            code: int = self._library.vta_device_run(queue, len(instructions) // INSTRUCTION_BYTES, ctypes.byref(fault))
         finally:
             self._library.vta_device_unmap()
         if code != 0:

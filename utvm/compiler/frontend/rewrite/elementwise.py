@@ -45,9 +45,7 @@ def _shift(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if known is not None and known.min() >= 0 and known.max() < bits:
         return None
     low = graph.op("Less", count, graph.like(bits, count))
-    inside = (
-        low if kind.kind == "u" else graph.op("And", low, graph.op("GreaterOrEqual", count, graph.like(0, count)))
-    )
+    inside = low if kind.kind == "u" else graph.op("And", low, graph.op("GreaterOrEqual", count, graph.like(0, count)))
     safe = graph.op("Where", inside, count, graph.like(0, count))
     shifted = graph.raw_op("BitShift", value, safe, opset=11, direction=node.attributes["direction"])
     nothing = graph.like(0, value)
@@ -94,9 +92,7 @@ def _clip(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 def _prelu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value, slope = node.inputs
     shape, slopes = graph.shape(value), graph.shape(slope)
-    slope = (
-        graph.reshape(slope, (*slopes, *[1] * (len(shape) - 2))) if node.opset < 7 and len(slopes) == 1 else slope
-    )
+    slope = graph.reshape(slope, (*slopes, *[1] * (len(shape) - 2))) if node.opset < 7 and len(slopes) == 1 else slope
     kind = graph.dtype(value).kind
     if kind == "u":
         return [graph.op("Identity", value)]
@@ -191,9 +187,7 @@ def _extreme_of_booleans(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         return None
     wide = graph.cast(node.inputs[0], np.uint8)
     axes = [node.inputs[1]] if node.input(1) else []
-    settings = {
-        key: value for key, value in node.attributes.items() if key in ("keepdims", "noop_with_empty_axes")
-    }
+    settings = {key: value for key, value in node.attributes.items() if key in ("keepdims", "noop_with_empty_axes")}
     return [graph.cast(graph.op(node.operator, wide, *axes, **settings), np.bool_)]
 
 

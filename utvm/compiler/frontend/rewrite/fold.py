@@ -111,9 +111,7 @@ def _shape(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> list[on
     return [numpy_helper.from_array(np.array(part, np.int64))]
 
 
-def _evaluate(
-    node: onnx.NodeProto, opset: int, feeds: Mapping[str, onnx.TensorProto]
-) -> list[onnx.TensorProto] | None:
+def _evaluate(node: onnx.NodeProto, opset: int, feeds: Mapping[str, onnx.TensorProto]) -> list[onnx.TensorProto] | None:
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     graph = helper.make_graph(
@@ -144,9 +142,7 @@ def _is_confirmed(model: onnx.ModelProto, arrays: Mapping[str, Any], results: Se
     return all(np.allclose(a, b, 1e-4, 1e-6, equal_nan=True) for a, b in zip(results, others, strict=True))
 
 
-def function_body(
-    node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]
-) -> onnx.FunctionProto | None:
+def function_body(node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]) -> onnx.FunctionProto | None:
     """Return ONNX's function body of a node's operator with its attributes set; None if there is none."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)

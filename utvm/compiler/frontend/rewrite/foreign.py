@@ -195,9 +195,7 @@ def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, sh
 
 def _best(graph: RuleGraph, scores: str, labels: Array) -> str:
     best = graph.op("ArgMax", scores, axis=1, keepdims=0)
-    return (
-        best if labels.tolist() == list(range(len(labels))) else graph.op("Gather", graph.constant(labels), best)
-    )
+    return best if labels.tolist() == list(range(len(labels))) else graph.op("Gather", graph.constant(labels), best)
 
 
 def _product(graph: RuleGraph, node: RuleNode, count: int) -> str:

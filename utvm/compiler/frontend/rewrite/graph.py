@@ -251,9 +251,7 @@ class RuleGraph:
         shapes = [self.shape_or_none(name) for name in node.output if name]
         if any(shape is not None and 0 in shape for shape in shapes):
             if len(shapes) == 1:
-                self._aliases[node.output[0]] = self.constant(
-                    np.zeros(shapes[0] or (), self.dtype(node.output[0]))
-                )
+                self._aliases[node.output[0]] = self.constant(np.zeros(shapes[0] or (), self.dtype(node.output[0])))
             elif node.op_type == "Split":
                 self._slice_apart(node)
             else:

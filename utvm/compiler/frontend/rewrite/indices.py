@@ -82,9 +82,7 @@ def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
     for axis in range(rank):
         reach = dilations[axis] * (block[axis] - 1) + 1
         count = (image[axis] + pads[axis] + pads[rank + axis] - reach) // strides[axis] + 1
-        places.append(
-            np.arange(block[axis])[:, None] * dilations[axis] + np.arange(count) * strides[axis] - pads[axis]
-        )
+        places.append(np.arange(block[axis])[:, None] * dilations[axis] + np.arange(count) * strides[axis] - pads[axis])
     goes = window_table(places, image).ravel()
     cells = math.prod(image)
     sources: list[list[int]] = [[] for _ in range(cells)]

@@ -16,9 +16,7 @@ _Weights = npt.NDArray[np.float64]
 def _upsample(graph: RuleGraph, node: RuleNode) -> list[str]:
     scales = node.attributes.get("scales")
     factor_input = graph.constant(scales, np.float32) if scales else node.inputs[1]
-    mode = {"bilinear": "linear"}.get(
-        node.attributes.get("mode", "nearest"), node.attributes.get("mode", "nearest")
-    )
+    mode = {"bilinear": "linear"}.get(node.attributes.get("mode", "nearest"), node.attributes.get("mode", "nearest"))
     result = node.inputs[0]
     factors = graph.require(factor_input, "its scales")
     # As ONNX Runtime reads operator set 10: on a shrinking axis, take the next element as the nearest.
@@ -79,8 +77,7 @@ def _ends(graph: RuleGraph, node: RuleNode, axes: list[int], rank: int) -> list[
 def _plan(node: RuleNode, extents: list[int], scales: Any, sizes: Any) -> list[tuple[int, float]]:
     if not sizes.size:
         return [
-            (math.floor(extent * float(scale)), float(scale))
-            for extent, scale in zip(extents, scales, strict=True)
+            (math.floor(extent * float(scale)), float(scale)) for extent, scale in zip(extents, scales, strict=True)
         ]
     policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
     ratios = [int(size) / extent for size, extent in zip(sizes, extents, strict=True)]

@@ -18,15 +18,11 @@ def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     axes = list(range(first, len(shape)))
     mean = graph.op("ReduceMean", value, graph.constant(axes, np.int64), keepdims=1)
     centred = graph.op("Sub", value, mean)
-    variance = graph.op(
-        "ReduceMean", graph.op("Mul", centred, centred), graph.constant(axes, np.int64), keepdims=1
-    )
+    variance = graph.op("ReduceMean", graph.op("Mul", centred, centred), graph.constant(axes, np.int64), keepdims=1)
     epsilon = graph.like(node.attributes.get("epsilon", 1e-5), value)
     deviation = graph.op("Reciprocal", graph.op("Sqrt", graph.op("Add", variance, epsilon)))
     result = graph.op("Mul", graph.op("Mul", centred, deviation), node.inputs[1])
-    return [graph.op("Add", result, node.input(2)) if node.input(2) else result, mean, deviation][
-        : len(node.outputs)
-    ]
+    return [graph.op("Add", result, node.input(2)) if node.input(2) else result, mean, deviation][: len(node.outputs)]
 
 
 def _response_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:

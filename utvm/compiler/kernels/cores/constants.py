@@ -71,9 +71,7 @@ def _only_value(record: Convolution, channel: int, low: int, high: int) -> int |
     return first if first == last else None
 
 
-def _table(
-    multipliers: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64], zero: int, largest: int
-) -> Int32 | None:
+def _table(multipliers: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64], zero: int, largest: int) -> Int32 | None:
     if shifts.min() < 1 or shifts.max() > 30:
         return None
     offsets = (np.int64(1) << (shifts - 1)) + (np.int64(zero) << shifts)

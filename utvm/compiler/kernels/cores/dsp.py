@@ -197,11 +197,7 @@ def make_planes_with_dsp(record: Convolution) -> Operator | None:
     channels = len(record.bias)
     if table is None or record.residual is not None or max(rows, columns) > 3 or record.strides[1] > 2:
         return None
-    if (
-        record.dilation != (1, 1)
-        or channels > _MOST_CHANNELS
-        or math.prod(record.output_shape[:2]) < _LEAST_PIXELS
-    ):
+    if record.dilation != (1, 1) or channels > _MOST_CHANNELS or math.prod(record.output_shape[:2]) < _LEAST_PIXELS:
         return None
     constants: dict[str, npt.NDArray[Any]] = {
         "stream": _plane_stream(settled.weights, folded_bias(settled), table),

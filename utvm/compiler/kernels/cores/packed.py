@@ -119,9 +119,7 @@ def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels
         call_helper("depthwise_line", to, *read, copies, record.low, record.high, record.output_zero)
 
     overlap = (channelwise(record, pixels),)
-    return operator_of_steps(
-        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line
-    )
+    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line)
 
 
 def _padded_weights(weights: Int8) -> Int8:

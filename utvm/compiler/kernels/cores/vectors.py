@@ -157,9 +157,7 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
         call_helper("vector_depthwise", to, *read, *place, pixels, needed)
 
     overlap = (distance(record, pixels),)
-    return operator_of_steps(
-        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, part
-    )
+    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, part)
 
 
 def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:

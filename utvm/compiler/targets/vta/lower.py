@@ -57,9 +57,7 @@ def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
         raise CompileError("VTA: padding is on the two innermost dimensions, in whole elements")
     first = element(dram_base, lanes) + y.before * row + x.before
     number, name = tvm.tirx.const, MEMORY_OF[scope]
-    memory = env.configuration.memories[
-        "ACC_8BIT" if name == "ACC" and plan.loads and _narrow(plan.dram) else name
-    ]
+    memory = env.configuration.memories["ACC_8BIT" if name == "ACC" and plan.loads and _narrow(plan.dram) else name]
 
     def transfer(offsets: list[Any]) -> Any:
         sizes = [ANALYZER.simplify(dim.extent - dim.before - dim.after) for dim in (x, y)]
@@ -85,9 +83,7 @@ def _read_copy(nest: Nest) -> _Copy:
     if isinstance(value, tirx.Cast):
         value = value.value
     if not isinstance(value, TensorLoad):
-        raise CompileError(
-            f"VTA: not a copy: {store.buffer.name} = {store.value}", "the ALU works in local.acc_buffer"
-        )
+        raise CompileError(f"VTA: not a copy: {store.buffer.name} = {store.value}", "the ALU works in local.acc_buffer")
     loads = store.buffer.scope() in MEMORY_OF
     if loads:
         transfer = _Copy(store.buffer, value.source, store.indices[0], value.indices[0], True, condition)
@@ -95,15 +91,11 @@ def _read_copy(nest: Nest) -> _Copy:
         transfer = _Copy(value.source, store.buffer, value.indices[0], store.indices[0], False, condition)
     scope, narrow = transfer.chip.scope(), _narrow(transfer.dram)
     if scope not in MEMORY_OF or transfer.dram.scope() in MEMORY_OF:
-        raise CompileError(
-            f"VTA: {store.buffer.name} = {store.value}: one side of a copy is on the chip, one is not"
-        )
+        raise CompileError(f"VTA: {store.buffer.name} = {store.value}: one side of a copy is on the chip, one is not")
     if not loads and (scope != ACC or not narrow):
         raise CompileError(f"VTA: only accumulators can be stored, as int8: {store.buffer.name} = {store.value}")
     if loads and scope != ACC and not narrow:
-        raise CompileError(
-            f"VTA: {transfer.dram.name} is {transfer.dram.dtype}, and {MEMORY_OF[scope]} holds int8"
-        )
+        raise CompileError(f"VTA: {transfer.dram.name} is {transfer.dram.dtype}, and {MEMORY_OF[scope]} holds int8")
     if loads and scope == ACC and not narrow and str(transfer.dram.dtype) != "int32":
         raise CompileError(f"VTA: {transfer.dram.name} is {transfer.dram.dtype}, and ACC takes int8 and int32")
     return transfer
@@ -215,12 +207,8 @@ def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
     over = element(first_base, env.lanes(ACC)) + chip.base(left.source)
     if out != first or not ANALYZER.can_prove_equal(to, over):
         if chip.share(store.buffer, left.source):
-            raise CompileError(
-                f"VTA: the ALU writes over its first operand: {store.buffer.name} = {value} cannot be"
-            )
-        return tirx.stmt_seq(
-            _copy(env, nest, (out, first), (to, over)), _vector_operation(env, chip, nest, to, out)
-        )
+            raise CompileError(f"VTA: the ALU writes over its first operand: {store.buffer.name} = {value} cannot be")
+        return tirx.stmt_seq(_copy(env, nest, (out, first), (to, over)), _vector_operation(env, chip, nest, to, out))
     return _vector_operation(env, chip, nest, to, out)
 
 
@@ -319,10 +307,7 @@ def lower(module: Any, env: Env, linked: bool = False) -> Any:
         before = [begin]
     functions = {name: _Function(function, env).lower() for name, function in module.functions.items()}
     return tvm.IRModule(
-        {
-            name: function.with_body(tirx.stmt_seq(*before, function.body, after))
-            for name, function in functions.items()
-        }
+        {name: function.with_body(tirx.stmt_seq(*before, function.body, after)) for name, function in functions.items()}
     )
 
 

@@ -125,9 +125,7 @@ def repeat(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
     counter = tirx.Var("i", "int32")
     stepped = [offset + counter * stride for offset, stride in zip(offsets, dims[0].strides, strict=True)]
     body = repeat(dims[1:], stepped, make)
-    return tirx.For(
-        counter, tirx.const(0, "int32"), tirx.const(dims[0].extent, "int32"), tirx.ForKind.SERIAL, body
-    )
+    return tirx.For(counter, tirx.const(0, "int32"), tirx.const(dims[0].extent, "int32"), tirx.ForKind.SERIAL, body)
 
 
 def call(name: str, *arguments: Any) -> Any:
@@ -158,9 +156,7 @@ class OnChip:
 
     def __post_init__(self) -> None:
         self._collect(self.body, (), None)
-        self._over = {
-            into: first for into, (turn, first) in self._first.items() if self._is_last(into, turn, first)
-        }
+        self._over = {into: first for into, (turn, first) in self._first.items() if self._is_last(into, turn, first)}
         used: Counter[str] = Counter()
         for key, buffer in self._buffers.items():
             if key not in self._over:
@@ -195,9 +191,7 @@ class OnChip:
             self._note(nest.store)
         elif isinstance(statement, tirx.For):
             inside = (*loops, statement)
-            self._collect(
-                statement.body, inside, _turn(inside) if DOUBLE_BUFFER in statement.annotations else turning
-            )
+            self._collect(statement.body, inside, _turn(inside) if DOUBLE_BUFFER in statement.annotations else turning)
 
     def _allocate(self, buffer: Any, loops: tuple[Any, ...], turning: Any) -> None:
         scope = buffer.scope()

@@ -114,9 +114,7 @@ class _Divided:
             total = low[3].astype("int32") << arithmetic.number(24)
             for plane in range(3):
                 total = total | low[plane].astype("uint8").astype("int32") << arithmetic.number(8 * plane)
-            return convolution.narrow_sum(
-                record, total + bias[o], multipliers[o], shifts[o], lambda: other[n, y, x, o]
-            )
+            return convolution.narrow_sum(record, total + bias[o], multipliers[o], shifts[o], lambda: other[n, y, x, o])
 
         output = te.compute((1, height, width, outputs), result, "output")
         inputs = [planes] if record.residual is None else [planes, other]

@@ -152,8 +152,7 @@ class Elementwise:
         a, b = operands
         if stages:
             a, b = (
-                _stage(of, lambda value: value.astype("int32"), name)
-                for of, name in zip(operands, stages, strict=True)
+                _stage(of, lambda value: value.astype("int32"), name) for of, name in zip(operands, stages, strict=True)
             )
         work = _OPERATIONS[self.operation]
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")

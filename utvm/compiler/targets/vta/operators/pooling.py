@@ -26,9 +26,7 @@ class MaxPool:
     def __post_init__(self) -> None:
         tiles.check_sizes(*self.shape, *self.window, self.stride)
         if min(self.out_size) < 1:
-            raise CompileError(
-                f"VTA: a window of {self.window} does not fit into {self.shape} with {self.padding}"
-            )
+            raise CompileError(f"VTA: a window of {self.window} does not fit into {self.shape} with {self.padding}")
         tiles.check_padding(self.padding, self.window)
 
     @property
@@ -101,9 +99,7 @@ class _Tile:
         blocks, rows, width, batch, lane = (int(extent) for extent in self.largest.shape)
         return [
             _nest((blocks, self._last - self._first, self.pool.shape[3], batch, lane), self._load),
-            _nest(
-                (blocks, rows, width, batch, lane), lambda *at: tirx.BufferStore(self.largest, _number(_LEAST), at)
-            ),
+            _nest((blocks, rows, width, batch, lane), lambda *at: tirx.BufferStore(self.largest, _number(_LEAST), at)),
             *self._compare(blocks, rows, width, (batch, lane)),
             _nest((blocks, rows, width, batch, lane), self._store),
         ]

@@ -49,9 +49,7 @@ class Matmul:
         def needs(tile: Tile) -> Needs:
             sums = self.requantise.accumulators * tile[0] * tile[1]
             accumulators = sums + (tile[1] if self.bias else 0)
-            return tiles.twice(
-                {INP: tile[0] * tile[2], WGT: tile[1] * tile[2], ACC: accumulators}, self.overlapped
-            )
+            return tiles.twice({INP: tile[0] * tile[2], WGT: tile[1] * tile[2], ACC: accumulators}, self.overlapped)
 
         def turns(tile: Tile) -> Turns:
             count = rows // tile[0] * (outer // tile[1]) * (inner // tile[2])
@@ -78,9 +76,7 @@ class Conv2d:
     def __post_init__(self) -> None:
         tiles.check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
         if min(self.out_size) < 1:
-            raise CompileError(
-                f"VTA: a kernel of {self.kernel} does not fit into {self.shape} with {self.padding}"
-            )
+            raise CompileError(f"VTA: a kernel of {self.kernel} does not fit into {self.shape} with {self.padding}")
         tiles.check_padding(self.padding, self.kernel, 16)
 
     @property

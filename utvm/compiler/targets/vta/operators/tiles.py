@@ -95,9 +95,7 @@ def best_tile(
     ]
     if not candidates:
         least = needs((1,) * len(extents))
-        needs_text = ", ".join(
-            f"{count} of {MEMORY_OF[scope]}'s {env.depth(scope)}" for scope, count in least.items()
-        )
+        needs_text = ", ".join(f"{count} of {MEMORY_OF[scope]}'s {env.depth(scope)}" for scope, count in least.items())
         raise DoesNotFitError(
             f"VTA {env.BITSTREAM}: the operator fits in no tiles; the smallest need {needs_text} elements",
             "use a VTA with larger buffers",
@@ -123,9 +121,7 @@ def put_on_chip(schedule: Any, stages: Sequence[str], loop: Any) -> None:
 
 
 def cache(schedule: Any, block: str, number: int, scope: str, loop: Any) -> None:
-    schedule.compute_at(
-        schedule.cache_read(schedule.get_sblock(block), number, scope), loop, preserve_unit_loops=True
-    )
+    schedule.compute_at(schedule.cache_read(schedule.get_sblock(block), number, scope), loop, preserve_unit_loops=True)
 
 
 def split_sum(schedule: Any, outer_tiles: int, reductions: int, size: int, overlapped: bool) -> Any:
