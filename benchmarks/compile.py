@@ -118,15 +118,7 @@ def _separable(network: _Network, rows: Sequence[tuple[int, int]], classes: int)
 
 def _mobilenet_v2() -> bytes:
     """Table 2 of arXiv:1801.04381."""
-    rows = (
-        (1, 16, 1, 1),
-        (6, 24, 2, 2),
-        (6, 32, 3, 2),
-        (6, 64, 4, 2),
-        (6, 96, 3, 1),
-        (6, 160, 3, 2),
-        (6, 320, 1, 1),
-    )
+    rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
     return _inverted(32, [(*row, 3) for row in rows])
 
 

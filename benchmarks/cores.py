@@ -45,12 +45,7 @@ class Core:
 # The others' counts: CMSIS-NN of 2026 inside TensorFlow Lite Micro, with arm-none-eabi-gcc 12.2.1 or
 # riscv64-unknown-elf-gcc 12.2.0, -O2, under QEMU 7.2.
 CORES = [
-    Core(
-        "Cortex-M7",
-        "mps2-an500",
-        {"resnet8": 30_023_120, "vww": 24_025_498, "cifar10_cnn": 25_501_958},
-        "CMSIS-NN",
-    ),
+    Core("Cortex-M7", "mps2-an500", {"resnet8": 30_023_120, "vww": 24_025_498, "cifar10_cnn": 25_501_958}, "CMSIS-NN"),
     Core("Cortex-M4", "mps2-an500", {"resnet8": 27_490_000, "vww": 24_070_000}, "CMSIS-NN", cpu="cortex-m4"),
     Core("Cortex-M33", "mps2-an505", {}),
     Core("Cortex-M55", "mps3-an547", {"resnet8": 4_501_534, "vww": 6_539_833}, "CMSIS-NN (MVE)"),
@@ -110,16 +105,7 @@ def measure(core: Core, network: Network, count: int) -> dict[str, Any]:
 def print_table(figures: list[dict[str, Any]]) -> None:
     """Print what was measured beside what is used today."""
     table = Table(title="int8 networks, gcc -O2 (instructions, not time)")
-    for column in (
-        "core",
-        "model",
-        "instructions",
-        "per MAC",
-        "arena B",
-        "constants B",
-        "used today",
-        "ours to it",
-    ):
+    for column in ("core", "model", "instructions", "per MAC", "arena B", "constants B", "used today", "ours to it"):
         table.add_column(column, justify="left" if column in ("core", "model") else "right")
     for row in figures:
         usual = row["usual"]

@@ -28,9 +28,7 @@ from utvm.session import HostDriven
 
 Array = npt.NDArray[np.float32]
 
-USUAL = {
-    "Cortex-M7": {"onnx2c, -O2": 197_000_000, "onnx2c, -O3": 80_000_000, "CMSIS-NN, its convolutions": 76_900_000},
-}
+USUAL = {"Cortex-M7": {"onnx2c, -O2": 197_000_000, "onnx2c, -O3": 80_000_000, "CMSIS-NN, its convolutions": 76_900_000}}
 """What others' kernels take, as counted once with arm-none-eabi-gcc 12.2.1 under QEMU 7.2, and not again here."""
 
 NAME = "cifar10_float"

@@ -71,10 +71,7 @@ def _ended(test: int, night: int, chance: random.Random) -> dict[str, str]:
 def main(boards: int, nights: int) -> dict[str, float]:
     """Make a history and ask it; return seconds by question, and its bytes."""
     chance, seen = random.Random(1), dict[str, float]()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        open_history(Path(folder) / "history.sqlite", create=True) as history,
-    ):
+    with tempfile.TemporaryDirectory() as folder, open_history(Path(folder) / "history.sqlite", create=True) as history:
         for night in range(nights):
             begun = time.process_time()
             for board in range(boards):

@@ -85,14 +85,7 @@ def _plain_builds(client: docker.DockerClient, folder: Path) -> list[_Plain]:
     (folder / "Dockerfile").write_text(_DOCKERFILE.format(packages=" ".join(names)))
     begin = time.monotonic()
     subprocess.run(
-        [
-            "mmdebstrap",
-            "--variant=minbase",
-            "--include=ca-certificates",
-            "bookworm",
-            folder / "base.tar",
-            *sources,
-        ],
+        ["mmdebstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", folder / "base.tar", *sources],
         check=True,
         capture_output=True,
     )

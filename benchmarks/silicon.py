@@ -362,13 +362,7 @@ def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sour
         mark = _extract(repositories, sources, "coremark", folder, "core_main.c", *_COREMARK_FILES)
         run, inputs = _COREMARK, sorted(mark.glob("core_*.c"))
         flags += [f"-I{mark}", f"-I{mark / 'barebones'}", "-include", "stddef.h", "-Dmain=coremark"]
-        flags += [
-            "-DITERATIONS=5",
-            "-DPERFORMANCE_RUN=1",
-            '-DFLAGS_STR=""',
-            "-DMAIN_HAS_NOARGC=1",
-            "-DHAS_PRINTF=0",
-        ]
+        flags += ["-DITERATIONS=5", "-DPERFORMANCE_RUN=1", '-DFLAGS_STR=""', "-DMAIN_HAS_NOARGC=1", "-DHAS_PRINTF=0"]
     if program["variant"] == "Embench 2.0":
         embench = _extract(repositories, sources, "embench", folder, "src", "support")
         own = embench / "src" / program["model"]
@@ -381,15 +375,7 @@ def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sour
     code = 0 if emulated else boards.load(BARE).region("flash").address
     (output / "main.c").write_text(_MAIN % run)
     (output / "script.ld").write_text(_SCRIPT % (code, 0x20002000))
-    command = [
-        "arm-none-eabi-gcc",
-        *flags,
-        "-w",
-        "-DFLOATS=0",
-        "-DSTACK=0x2007F000",
-        "-nostartfiles",
-        "-Wl,-estart",
-    ]
+    command = ["arm-none-eabi-gcc", *flags, "-w", "-DFLOATS=0", "-DSTACK=0x2007F000", "-nostartfiles", "-Wl,-estart"]
     command += [f"-T{output / 'script.ld'}", "-o", output / "program.elf", output / "main.c", *inputs, "-lm"]
     subprocess.run(command, check=True)
     return output / "program.elf"

@@ -61,10 +61,7 @@ def network() -> bytes:
         last = f"pool{number}"
         nodes += [helper.make_node("MaxPool", [f"relu{number}"], [last], kernel_shape=[2, 2], strides=[2, 2])]
     weights += [numpy_helper.from_array(generator.standard_normal((1024, 10)).astype("float32") * 0.05, "wd")]
-    nodes += [
-        helper.make_node("Flatten", [last], ["flat"]),
-        helper.make_node("MatMul", ["flat", "wd"], ["scores"]),
-    ]
+    nodes += [helper.make_node("Flatten", [last], ["flat"]), helper.make_node("MatMul", ["flat", "wd"], ["scores"])]
     given = helper.make_tensor_value_info("image", TensorProto.FLOAT, (1, 3, 32, 32))
     made = helper.make_tensor_value_info("scores", TensorProto.FLOAT, (1, 10))
     graph = helper.make_graph(nodes, "cifar_float", [given], [made], weights)

@@ -88,8 +88,7 @@ def main() -> int:
     slower: dict[str, list[float]] = {chip: [] for chip in SLOWER}
     behind_qemu = []
     print(
-        "million instructions a second   board   QEMU   bare Unicorn   share   modelled cycles, times slower:",
-        *SLOWER,
+        "million instructions a second   board   QEMU   bare Unicorn   share   modelled cycles, times slower:", *SLOWER
     )
     for name, size, body in LOOPS:
         rounds = ROUNDS // size
@@ -98,10 +97,7 @@ def main() -> int:
             image = connection.machine.read(FLASH, 0x1000)
             bare = size * rounds / _bare_seconds(image, connection.symbols) / 1e6
         for chip in SLOWER:
-            with (
-                tempfile.TemporaryDirectory() as directory,
-                Target(Path(directory), chip, cycles=True) as connection,
-            ):
+            with tempfile.TemporaryDirectory() as directory, Target(Path(directory), chip, cycles=True) as connection:
                 slower[chip].append(board / _mips(connection, PROGRAM.format(rounds=rounds // 4, body=body)))
         qemu = size * rounds / _qemu_seconds(body, rounds) / 1e6
         behind_qemu.append(qemu / board)

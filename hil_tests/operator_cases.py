@@ -169,13 +169,7 @@ def _relax(
 
 
 def _conv2d(
-    x: Array,
-    w: Array,
-    stride: int = 1,
-    pad: int = 0,
-    dilation: int = 1,
-    groups: int = 1,
-    dtype: str = "float64",
+    x: Array, w: Array, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, dtype: str = "float64"
 ) -> Array:
     """Convolve NCHW with OIHW, following the definition."""
     padded = np.pad(x.astype(dtype), ((0, 0), (0, 0), (pad, pad), (pad, pad)))

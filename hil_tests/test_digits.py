@@ -70,9 +70,7 @@ def trained(
 
 
 def test_every_held_out_image_gives_what_the_host_gives(
-    trained: Trained,
-    session: Callable[[Firmware], Session],
-    record_model: Callable[..., ModelResult],
+    trained: Trained, session: Callable[[Firmware], Session], record_model: Callable[..., ModelResult]
 ) -> None:
     assert len(trained.inputs) >= _FEWEST_IMAGES
     labels = held_out()[1][: len(trained.inputs)]

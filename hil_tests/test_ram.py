@@ -32,8 +32,7 @@ _IMAGES = 50
 # A few of every kind; the suite of operators has all of them.
 _CASES = OPERATOR_CASES[::5]
 _FAULTY = handwritten(
-    "faulty",
-    "  if (x[0] == 7) {\n    __builtin_trap(); /* here */\n  }\n  y[0] = x[0] + 1;\n  return 0;",
+    "faulty", "  if (x[0] == 7) {\n    __builtin_trap(); /* here */\n  }\n  y[0] = x[0] + 1;\n  return 0;"
 )
 _OVERFLOW = endless_recursion("overflow")
 _ANSWER = np.array([41, 0, 0, 0], np.int32)

@@ -15,12 +15,7 @@ _ON_VTA = (
 
 VTA_CASES: tuple[Int8Case, ...] = (
     *(case for case in INT8_CASES if case.name in _ON_VTA),
-    convolution(
-        "conv of whole blocks",
-        Quantised((1, 6, 8, 16), 0.05, 0),
-        Quantised((1, 6, 8, 32), 0.4, 3),
-        (1, 1),
-    ),
+    convolution("conv of whole blocks", Quantised((1, 6, 8, 16), 0.05, 0), Quantised((1, 6, 8, 32), 0.4, 3), (1, 1)),
     convolution(
         "conv of many channels strides 2",
         Quantised((1, 11, 12, 40), 0.05, -128),
@@ -41,10 +36,6 @@ VTA_CASES: tuple[Int8Case, ...] = (
         padding="SAME",
     ),
     convolution(
-        "conv 5x1",
-        Quantised((1, 9, 3, 70), 0.05, 9),
-        Quantised((1, 5, 3, 17), 0.8, 0),
-        (5, 1),
-        padding="VALID",
+        "conv 5x1", Quantised((1, 9, 3, 70), 0.05, 9), Quantised((1, 5, 3, 17), 0.8, 0), (5, 1), padding="VALID"
     ),
 )

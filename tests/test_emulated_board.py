@@ -29,8 +29,7 @@ pytestmark = pytest.mark.slow
 _NAME = "mps2-an500"
 _EMULATOR = {"kind": "qemu", "program": "qemu-system-arm", "machine": _NAME, "icount_shift": 7}
 _LOOP = handwritten(
-    "loop",
-    '  __asm__ volatile("1: subs %0, #1\\n bne 1b" : "=r"(y[0]) : "0"(x[0]) : "cc");\n  return 0;',
+    "loop", '  __asm__ volatile("1: subs %0, #1\\n bne 1b" : "=r"(y[0]) : "0"(x[0]) : "cc");\n  return 0;'
 )
 
 
@@ -65,18 +64,12 @@ def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> Non
     [
         ({"virtual": {"emulator": {**_EMULATOR, "kind": "bochs"}}}, r"virtual\.emulator\.kind: .*'qemu'"),
         ({"virtual": {"emulator": {**_EMULATOR, "machine": ""}}}, r"virtual\.emulator\.machine: "),
-        (
-            {"virtual": {"emulator": {**_EMULATOR, "icount_shift": 11}}},
-            r"icount_shift: .*or equal to 10",
-        ),
+        ({"virtual": {"emulator": {**_EMULATOR, "icount_shift": 11}}}, r"icount_shift: .*or equal to 10"),
         ({"virtual": {"emulator": {"kind": "qemu"}}}, r"virtual\.emulator\.program: Field required"),
         ({"virtual": {"emulator": _EMULATOR, "cpu": "cortex-m7"}}, r"virtual\.cpu: Extra inputs"),
         ({"physical": {"probes": []}}, r"physical\.identity: Field required.*physical\.select_serial: "),
         ({"openocd": {}}, "openocd: Extra inputs"),
-        (
-            {"virtual": {"emulator": _EMULATOR, "lacks": ["legs"]}},
-            r"virtual\.lacks.*: Input should be 'reset cause'",
-        ),
+        ({"virtual": {"emulator": _EMULATOR, "lacks": ["legs"]}}, r"virtual\.lacks.*: Input should be 'reset cause'"),
         ({"port": {"name": "plain", "numbers": {"bus_hz": 0}}}, r"port: .*numbers\.bus_hz is a clock frequency"),
         ({"cycle_counter": "sundial"}, "cycle_counter: .*'architecture', 'systick', 'port' or 'none'"),
     ],

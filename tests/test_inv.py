@@ -224,10 +224,7 @@ def test_a_program_that_cannot_be_loaded_is_no_failed_test(tmp_path: Path) -> No
     (tmp_path / "utvm").mkdir()
     (tmp_path / "utvm" / "__init__.py").write_text("raise OSError(24, 'Too many open files')\n")
     done = subprocess.run(
-        [sys.executable, "-S", "-c", start_of_inv(), tmp_path, "doctor"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-S", "-c", start_of_inv(), tmp_path, "doctor"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "inv: error: the program cannot be loaded: [Errno 24] Too many open files\n"

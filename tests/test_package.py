@@ -43,16 +43,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, symlinks=True)
     packages = _packages(folder)
     (packages / "more.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        folder / "bin" / "python",
-        "install",
-        "--no-deps",
-        "--quiet",
-    ]
+    command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--no-deps", "--quiet"]
     subprocess.run([*command, "--disable-pip-version-check", *built.glob("*.whl")], check=True, timeout=120)
     return folder
 
@@ -140,10 +131,7 @@ def test_installed_command_links_the_same_image(installed: Path, tmp_path: Path)
 
 @pytest.mark.parametrize(
     "words",
-    [
-        pytest.param(("bin/utvm", "hil"), marks=pytest.mark.nightly),
-        ("bin/python", "-m", "pytest", "hil"),
-    ],
+    [pytest.param(("bin/utvm", "hil"), marks=pytest.mark.nightly), ("bin/python", "-m", "pytest", "hil")],
     ids=["hil", "pytest"],
 )
 def test_a_written_project_runs_its_suite_under_both_commands(

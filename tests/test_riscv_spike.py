@@ -31,8 +31,7 @@ _CORES = ("riscv-spike:core=rv32", "riscv-spike:core=rv64")
 _DRIVERS = ("jtag", "qemu")
 _STAND_IN = Path(__file__).parent / "probe" / "spike_stand_in.py"
 _LOOP = handwritten(
-    "loop",
-    '  __asm__ volatile("1: addi %0, %0, -1\\n bnez %0, 1b" : "=r"(y[0]) : "0"(x[0]));\n  return 0;',
+    "loop", '  __asm__ volatile("1: addi %0, %0, -1\\n bnez %0, 1b" : "=r"(y[0]) : "0"(x[0]));\n  return 0;'
 )
 _FLOATS = handwritten(
     "floats",
@@ -158,10 +157,7 @@ def test_openocd_finds_the_tap_of_what_stands_in_for_spike(tmp_path: Path) -> No
     able = choose(board, BoardSelection()).capabilities
     assert "OpenOCD" in able
     assert not able & {"console", "memory while running", "flash"}
-    with (
-        pytest.raises(ProbeError, match="the target does not answer"),
-        attach(board, "auto", log_directory=tmp_path),
-    ):
+    with pytest.raises(ProbeError, match="the target does not answer"), attach(board, "auto", log_directory=tmp_path):
         pass
     said = (tmp_path / "openocd.log").read_text()
     assert "JTAG tap: riscv.cpu tap/device found: 0xdeadbeef" in said

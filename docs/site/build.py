@@ -55,10 +55,7 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="utvm-site-") as scratch:
         source = Path(scratch)
         shutil.copytree(
-            _CONFIGURATION,
-            source,
-            dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns("build.py", "*.j2", "__pycache__"),
+            _CONFIGURATION, source, dirs_exist_ok=True, ignore=shutil.ignore_patterns("build.py", "*.j2", "__pycache__")
         )
         gather(source / "pages")
         for path in (*_CONFIGURATION.glob("*.js"), *_CONFIGURATION.glob("*.css")):

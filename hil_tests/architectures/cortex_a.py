@@ -25,11 +25,7 @@ CORTEX_A = Facts(
             "translation fault",
             address=lambda _place, x: x,
         ),
-        FaultCase(
-            handwritten("undefined", f"  {_UNDEFINED} /* here */\n  return 0;"),
-            0,
-            "undefined instruction",
-        ),
+        FaultCase(handwritten("undefined", f"  {_UNDEFINED} /* here */\n  return 0;"), 0, "undefined instruction"),
         FaultCase(
             handwritten(
                 "unaligned",

@@ -39,12 +39,7 @@ CORTEX_M = Facts(
             "bus errors",
             address=lambda _place, x: x,
         ),
-        FaultCase(
-            handwritten("undefined", f"  {_UNDEFINED} /* here */\n  return 0;"),
-            0,
-            "UsageFault",
-            "UNDEFINSTR",
-        ),
+        FaultCase(handwritten("undefined", f"  {_UNDEFINED} /* here */\n  return 0;"), 0, "UsageFault", "UNDEFINSTR"),
         FaultCase(
             handwritten("divide_by_zero", "  y[0] = 7 / x[0]; /* here */\n  return 0;"),
             0,
@@ -85,8 +80,7 @@ CORTEX_M_BASELINE = dataclasses.replace(
         ),
         FaultCase(
             handwritten(
-                "unaligned",
-                '  __asm__ volatile("ldr r2, [%0]" : : "r"((char *)x + 1) : "r2"); /* here */\n  return 0;',
+                "unaligned", '  __asm__ volatile("ldr r2, [%0]" : : "r"((char *)x + 1) : "r2"); /* here */\n  return 0;'
             ),
             0,
             "HardFault",

@@ -53,11 +53,7 @@ RISCV = Facts(
             needs="bus errors",
             address=lambda _place, x: x,
         ),
-        FaultCase(
-            handwritten("undefined", f"  {_UNDEFINED} /* here */\n  return 0;"),
-            0,
-            "illegal instruction",
-        ),
+        FaultCase(handwritten("undefined", f"  {_UNDEFINED} /* here */\n  return 0;"), 0, "illegal instruction"),
         # Loads and stores of any alignment work, atomic ones do not.
         FaultCase(
             handwritten(

@@ -80,10 +80,7 @@ def test_a_board_s_rpc_server(tmp_path: Path, anyone: bool) -> None:
 def test_an_address_of_other_computers_is_for_anyone_or_refused() -> None:
     words = ("board.serve", _DIGITS / "digits_int8.tflite", "--board", "host", "--listen", "0.0.0.0")
     refused = inv(*words)
-    assert (refused.returncode, "--listen 0.0.0.0 can be reached from other computers" in refused.stderr) == (
-        2,
-        True,
-    )
+    assert (refused.returncode, "--listen 0.0.0.0 can be reached from other computers" in refused.stderr) == (2, True)
     assert "--anyone" in refused.stderr
 
 

@@ -178,9 +178,7 @@ def test_what_hangs_under_a_run_without_end_is_noticed(
 
 
 @pytest.mark.nightly  # what hangs under a run is noticed by the same watch
-def test_what_hangs_while_memory_is_read_is_noticed(
-    stopped_soon: tuple[Connection, int, threading.Timer],
-) -> None:
+def test_what_hangs_while_memory_is_read_is_noticed(stopped_soon: tuple[Connection, int, threading.Timer]) -> None:
     connection, pid, _ = stopped_soon
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises((ProbeError, BoardError)):

@@ -118,16 +118,8 @@ def test_adjacent_ram_continues_without_a_gap(board: Board, tmp_path: Path, uppe
         ),
         ({"memory": [_RAM, _RAM]}, "", "two regions named ram"),
         ({"layout": {"code": "flash", "data": "sram1", "stack": "dtcm", "stack_size": "1M"}}, "", "stack_size"),
-        (
-            {"layout": {"code": "system", "data": "sram1", "stack": "dtcm", "stack_size": "1K"}},
-            "",
-            "must be flash",
-        ),
-        (
-            {"physical": {**_PHYSICAL, "select_serial": "serial {sreial}"}},
-            "",
-            "select_serial: .*not 'sreial'",
-        ),
+        ({"layout": {"code": "system", "data": "sram1", "stack": "dtcm", "stack_size": "1K"}}, "", "must be flash"),
+        ({"physical": {**_PHYSICAL, "select_serial": "serial {sreial}"}}, "", "select_serial: .*not 'sreial'"),
         ({"physical": {**_PHYSICAL, "probes": []}}, "", r"physical\.probes: .*at least 1 item"),
         (
             {"virtual": {"model": {**_MODEL, "usb_probes": [{**_PROBE, "openocd": "../other.cfg"}]}}},

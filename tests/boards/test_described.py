@@ -108,18 +108,9 @@ def test_a_pack_has_its_description_and_its_registers_inside(pdsc: Path, tmp_pat
 def test_a_target_of_probe_rs_says_less_and_that_is_marked(targets: Path, tmp_path: Path) -> None:
     described.write(described.find(targets, "nrf51822_XXAA"), tmp_path / "n51", "cmsis-dap")
     text = (tmp_path / "n51" / "board.yaml").read_text()
-    assert [line.split(":")[0] for line in text.splitlines() if "# check" in line] == [
-        "cpu",
-        "interrupts",
-        "  # check",
-    ]
+    assert [line.split(":")[0] for line in text.splitlines() if "# check" in line] == ["cpu", "interrupts", "  # check"]
     board = boards.load(str(tmp_path / "n51"))
-    assert (board.cpu, board.clock_hz, board.interrupts, board.layout.stack_size) == (
-        "cortex-m0",
-        16000000,
-        32,
-        4096,
-    )
+    assert (board.cpu, board.clock_hz, board.interrupts, board.layout.stack_size) == ("cortex-m0", 16000000, 32, 4096)
     assert board.region("flash1").sectors == (8192,) * 32
     _parses(board.openocd_config)
 

@@ -95,12 +95,7 @@ def test_what_is_no_board_leaves_nothing_behind(tmp_path: Path, device: str, sai
 
 def test_a_pack_is_cut_to_what_one_chip_takes_of_it(tmp_path: Path) -> None:
     (tmp_path / "secret.FLM").write_text("of somebody else")
-    files = {
-        "Flash/own.FLM": b"an algorithm",
-        "SVD/own.svd": b"<device/>",
-        "LICENSE.txt": b"terms",
-        "manual.pdf": b"m",
-    }
+    files = {"Flash/own.FLM": b"an algorithm", "SVD/own.svd": b"<device/>", "LICENSE.txt": b"terms", "manual.pdf": b"m"}
     device = _FLASH + _RAM + '<debug svd="SVD\\own.svd"/><algorithm name="Flash\\own.FLM" start="0" size="1"/>'
     device += '<algorithm name="..\\secret.FLM" start="0" size="1"/><algorithm name="/etc/passwd"/>'
     folder = tmp_path / "pack"

@@ -26,13 +26,7 @@ def inv(*words: object, timeout: float = 300, cwd: Path | None = None, **env: st
     if not any(name.startswith(_HEEDED_AT_THE_BEGINNING) for name in env):
         return _in_a_copy(command, cwd or Path.cwd(), environment, timeout)
     return subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout,
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=timeout
     )
 
 

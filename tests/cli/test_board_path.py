@@ -87,15 +87,9 @@ def test_what_is_no_folder_of_boards_is_refused(tmp_path: Path) -> None:
     for path, said in (
         (tmp_path / "nowhere", "nowhere: is not a folder"),
         (mine / "port.c", "port.c: is not a folder"),
-        (
-            mine,
-            f"mine: is a board's own folder, not a folder of boards\n  hint: name its parent, {tmp_path}",
-        ),
+        (mine, f"mine: is a board's own folder, not a folder of boards\n  hint: name its parent, {tmp_path}"),
     ):
-        for done in (
-            inv("board.list", "--board-path", path),
-            inv("board.list", **{PATH_VARIABLE: str(path)}),
-        ):
+        for done in (inv("board.list", "--board-path", path), inv("board.list", **{PATH_VARIABLE: str(path)})):
             assert done.returncode == 2
             assert said in done.stderr
             assert "Traceback" not in done.stderr

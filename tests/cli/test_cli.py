@@ -115,8 +115,7 @@ def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: s
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["init", "--help"], ["init", "-h"], ["--log-level", "info", "init", "-h"], ["init", "demo", "--help"]],
+    "words", [["init", "--help"], ["init", "-h"], ["--log-level", "info", "init", "-h"], ["init", "demo", "--help"]]
 )
 def test_help_is_help_wherever_it_stands(words: list[str], tmp_path: Path) -> None:
     done = inv(*words, cwd=tmp_path)
@@ -212,10 +211,7 @@ def test_the_log_goes_where_it_is_wanted(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_is_wrong_usage(tmp_path: Path) -> None:
     for words, said in (
-        (
-            ["--log-level=loud"],
-            "error: --log-level: 'loud' is not a level\n  hint: use debug, info, warning, error\n",
-        ),
+        (["--log-level=loud"], "error: --log-level: 'loud' is not a level\n  hint: use debug, info, warning, error\n"),
         ([f"--log-file={tmp_path}"], f"error: {tmp_path}: the log cannot be written: Is a directory\n"),
     ):
         done = inv("board.list", *words)
@@ -240,12 +236,7 @@ def test_an_internal_error_says_where_its_log_is(tmp_path: Path) -> None:
     (tmp_path / "utvm.yaml").touch()  # so that this is a project, where logs go
     program = [sys.executable, "-c", code]
     done = subprocess.run(
-        program,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
+        program, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 3
     said = re.search(r"^internal error, please report it with its log, (.*)$", done.stderr, re.MULTILINE)
@@ -257,12 +248,7 @@ def test_an_internal_error_says_where_its_log_is(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "build")
     (tmp_path / "build").touch()
     done = subprocess.run(
-        program,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
+        program, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr.splitlines()[-1]) == (3, "internal error, please report it")
 

@@ -65,14 +65,13 @@ class Interpreter:
     def set_tensor(self, index, array): self.model.set_input(array, index - 7)
     def invoke(self): self.model.invoke()
     def get_tensor(self, index): return self.model.get_output(index - 9) + numpy.int8(1)
-""",
+"""
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("file", "name", "module", "apart"),
-    [("digits_int8.tflite", "litert", "ai_edge_litert/interpreter.py", 1)],
+    ("file", "name", "module", "apart"), [("digits_int8.tflite", "litert", "ai_edge_litert/interpreter.py", 1)]
 )
 def test_libraries_that_users_install_are_asked_too(
     tmp_path: Path, file: str, name: str, module: str, apart: float
@@ -95,10 +94,7 @@ def test_libraries_that_users_install_are_asked_too(
         (("--reference", "torch"), "there is no reference 'torch'"),
         (("--reference", "tflm"), "tflm reads .tflite files"),
         (("--labels", str(_SAMPLES), "--samples", "101"), "holds 100 labels, not 101"),
-        (
-            ("--labels",),
-            "--labels names no file, and there is no samples file with labels\n  hint: give --labels FILE",
-        ),
+        (("--labels",), "--labels names no file, and there is no samples file with labels\n  hint: give --labels FILE"),
         (("--samples", "a.npz", "--inputs", "b.npz"), "--samples and --inputs both name samples"),
         (("--samples", "none.npz"), "none.npz"),
     ],

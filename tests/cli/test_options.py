@@ -59,9 +59,7 @@ main()
 """
 
 
-def test_new_field_becomes_an_option_everywhere(
-    tmp_path: Path,
-) -> None:
+def test_new_field_becomes_an_option_everywhere(tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     listed = tmp_path / "list.yaml"
     listed.write_text("boards:\n  - {board: host, colour: green}\n")
@@ -145,13 +143,7 @@ def _plain_invoke(tmp_path: Path, *, inside: bool) -> tuple[list[str], dict[str,
 def test_plain_invoke_hands_over_to_inv(tmp_path: Path, inside: bool, words: list[str], code: int, said: str) -> None:
     command, environment = _plain_invoke(tmp_path, inside=inside)
     done = subprocess.run(
-        [*command, *words],
-        cwd=ROOT / "docs",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        [*command, *words], cwd=ROOT / "docs", env=environment, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stdout + done.stderr

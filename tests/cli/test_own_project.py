@@ -43,11 +43,7 @@ def test_the_written_workflows_pass_their_linters(demo: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (
-            "accuracy: 0.95",
-            "accuracy: 95",
-            "models.digits.accuracy: Input should be less than or equal to 1 (line 15)",
-        ),
+        ("accuracy: 0.95", "accuracy: 95", "models.digits.accuracy: Input should be less than or equal to 1 (line 15)"),
         ("accuracy: 0.95", "acuracy: 0.95", "models.digits.acuracy: Extra inputs are not permitted (line 15)"),
         ("{board: host}", "{board: host, suites: [nosuch]}", "boards.1.suites: there is no suite 'nosuch'"),
     ],

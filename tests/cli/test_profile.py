@@ -64,15 +64,7 @@ def test_a_model_must_be_named() -> None:
 def _written(path: Path, counts: dict[str, int], unit: str = "instructions") -> Path:
     """Write a profile by hand: the layers' names, and what each took in ten multiply-accumulates."""
     steps = [
-        {
-            "number": number,
-            "function": "f",
-            "kind": "k",
-            "macs": 10,
-            "count": count,
-            "live_bytes": 0,
-            "makes": [name],
-        }
+        {"number": number, "function": "f", "kind": "k", "macs": 10, "count": count, "live_bytes": 0, "makes": [name]}
         for number, (name, count) in enumerate(counts.items())
     ]
     whole = {"model": "m", "executor": "aot", "board": "b", "unit": unit, "steps": steps, "arena_bytes": 0}

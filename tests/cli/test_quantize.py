@@ -160,10 +160,7 @@ def test_normalisation_of_every_set_of_operators(opset: int) -> None:
 
 
 def test_weight_behind_a_reshape() -> None:
-    nodes = [
-        helper.make_node("Reshape", ["w", "shape"], ["w2"]),
-        helper.make_node("MatMul", ["x", "w2"], ["y"]),
-    ]
+    nodes = [helper.make_node("Reshape", ["w", "shape"], ["w2"]), helper.make_node("MatMul", ["x", "w2"], ["y"])]
     model = _small(nodes, {"w": _random(2, 3, 4), "shape": np.array([6, 4])}, 9, [1, 6])
     samples = [[_random(1, 6 + number)[:, :6]] for number in range(6)]
     made = quantize(model, samples)
@@ -260,10 +257,7 @@ def test_tensors_that_8_bits_blur_get_16() -> None:
             "--to 'int4' is not a type of quantised models\n  hint: one of int8",
         ),
         ([DIGITS, "--samples", "none.npz"], "none.npz"),
-        (
-            [DIGITS, "--samples", SAMPLES, "--calibration", "mean"],
-            "'mean' is unknown\n  hint: one of minmax",
-        ),
+        ([DIGITS, "--samples", SAMPLES, "--calibration", "mean"], "'mean' is unknown\n  hint: one of minmax"),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", "nan"], "--least-snr nan is not possible\n  hint: give dB"),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", -5], "--least-snr -5 is not possible"),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", 9, "--to", "16x8"], "--least-snr 9 is not possible"),

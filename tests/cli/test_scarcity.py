@@ -187,15 +187,7 @@ def test_where_nothing_can_be_said_no_test_has_failed(around: str, said: str, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "text",
-    [
-        "a: " + "[" * 1500,
-        "a: 2001-99-99",
-        "a: !!float x",
-        "a: !!timestamp x",
-        "? {a: b}\n: c",
-        "a: \0",
-    ],
+    "text", ["a: " + "[" * 1500, "a: 2001-99-99", "a: !!float x", "a: !!timestamp x", "? {a: b}\n: c", "a: \0"]
 )
 def test_yaml_that_is_none_is_one_clear_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "board.yaml").write_text(text)

@@ -16,17 +16,7 @@ from tests.virtual.usb.peer import SUCCESS, Peer
 @pytest.mark.parametrize("kind, product", [("st-link", 0x374B), ("cmsis-dap", 0x0204)])
 def test_a_probe_is_there_until_ctrl_c(kind: str, product: int, tmp_path: Path) -> None:
     path = tmp_path / "probe"
-    words = [
-        "board.virtual",
-        "--board",
-        "stm32f746",
-        "--usb",
-        kind,
-        "--listen",
-        f"unix:{path}",
-        "--serial",
-        "MINE",
-    ]
+    words = ["board.virtual", "--board", "stm32f746", "--usb", kind, "--listen", f"unix:{path}", "--serial", "MINE"]
     command = [sys.executable, "-m", "utvm", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -42,12 +42,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: object, **__: object) -> NoReturn:
         raise AssertionError("work has begun")
 
-    for module, name in (
-        (compiler, "load"),
-        (locked, "temporary_root"),
-        (locked, "load_lock_files"),
-        (suites, "run"),
-    ):
+    for module, name in ((compiler, "load"), (locked, "temporary_root"), (locked, "load_lock_files"), (suites, "run")):
         monkeypatch.setattr(module, name, work)
 
 

@@ -142,10 +142,7 @@ def run_emulated(
         calls += [f"  print(blob + {scratch + printed.workspace_bytes}, {_GUARD});"]
         calls += [f"  print(blob + {output + size}, {0 if each.shared else _GUARD});"]
     lines = _said(
-        core,
-        functions.text + _MAIN.format(say=core.say, calls="\n".join(calls), leave=core.leave),
-        blob,
-        directory,
+        core, functions.text + _MAIN.format(say=core.say, calls="\n".join(calls), leave=core.leave), blob, directory
     )
     outputs = []
     guard = bytes([_PATTERN]) * _GUARD

@@ -271,9 +271,7 @@ def a_one_hot(draw: Draw) -> None:
     axis = draw.pick(None, draw.integer(-places.ndim - 1, places.ndim))
     draw.give(
         *draw.node(
-            "OneHot",
-            [draw.input(places), draw.constant(np.array(depth, np.int64)), draw.either(values, 2)],
-            axis=axis,
+            "OneHot", [draw.input(places), draw.constant(np.array(depth, np.int64)), draw.either(values, 2)], axis=axis
         )
     )
 

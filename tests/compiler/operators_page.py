@@ -12,11 +12,7 @@ import yaml
 def page() -> str:
     """Return the page."""
     refused = yaml.safe_load((Path(__file__).parent / "onnx_refused.yaml").read_text(encoding="utf-8"))
-    parts = (
-        onnx_suite.page(refused),
-        tflite_suite.page(tflite_suite.lists()),
-        torch_suite.page(torch_suite.lists()),
-    )
+    parts = (onnx_suite.page(refused), tflite_suite.page(tflite_suite.lists()), torch_suite.page(torch_suite.lists()))
     return "".join(parts)
 
 

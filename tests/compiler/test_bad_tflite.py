@@ -78,10 +78,7 @@ def test_weights_quantised_and_activations_not() -> None:
     ("tensor", "message"),
     [
         ({"shape": (1, 0)}, "input 'x': has no elements: shape (1, 0)"),
-        (
-            {"shape": (1 << 20, 1 << 20)},
-            "tensor 'x': is too large: shape (1048576, 1048576), 4398046511104 bytes",
-        ),
+        ({"shape": (1 << 20, 1 << 20)}, "tensor 'x': is too large: shape (1048576, 1048576), 4398046511104 bytes"),
         ({"shape": (2, -1)}, "tensor 'x': has a negative dimension: (2, -1)"),
         ({"shape": (1,) * 9}, "tensor 'x': has 9 dimensions; 8 are supported"),
         ({"signature": (1, -1)}, "input 'x': has a dimension without fixed size: (1, -1)"),

@@ -64,10 +64,7 @@ def test_onnx_casts_the_same_at_run_time_and_while_compiling(dtype: str, tmp_pat
     info = np.iinfo(dtype)
     whole = [0 if np.isnan(value) else int(np.clip(float(value), -1e30, 1e30)) for value in _FLOATS]
     golden = [min(max(value, info.min), info.max) for value in whole]
-    for results in (
-        HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(_FLOATS),
-        reference(model)([_FLOATS]),
-    ):
+    for results in (HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(_FLOATS), reference(model)([_FLOATS])):
         assert [result.tolist() for result in results] == [golden] * 3
 
 
@@ -91,10 +88,7 @@ def _every_cast() -> bytes:
     builder.tensor("x", (64,), "float32")
     builder.tensor("q", (64,), "int8", scale=0.1, zero_point=3)
     builder.operator("QUANTIZE", ["x"], ["q"])
-    for operator, source, kinds in (
-        ("CAST", "x", ("int8", "int16", "int32", "int64")),
-        ("QUANTIZE", "x", ("int16",)),
-    ):
+    for operator, source, kinds in (("CAST", "x", ("int8", "int16", "int32", "int64")), ("QUANTIZE", "x", ("int16",))):
         for kind in kinds:
             scale = 0.5 if operator == "QUANTIZE" else None
             outputs.append(builder.tensor(f"{operator}_{kind}", (64,), kind, scale=scale))

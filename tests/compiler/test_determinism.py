@@ -30,12 +30,7 @@ for case in OPERATOR_CASES[:: int(sys.argv[2])]:
 def digests(hash_seed: str, every: int) -> str:
     return subprocess.run(
         [sys.executable, "-c", _DIGEST, DIGITS, str(every)],
-        env={
-            "PYTHONHASHSEED": hash_seed,
-            "PYTHONPATH": str(ROOT),
-            "HOME": "/nonexistent",
-            "PATH": "/usr/bin:/bin",
-        },
+        env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT), "HOME": "/nonexistent", "PATH": "/usr/bin:/bin"},
         cwd=ROOT,
         capture_output=True,
         text=True,

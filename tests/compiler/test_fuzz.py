@@ -30,11 +30,7 @@ def small_model() -> bytes:
         helper.make_node("Concat", ["f", "f"], ["g"], axis=1),
         helper.make_node("Softmax", ["g"], ["y"], axis=-1),
     ]
-    stored = {
-        "w": np.ones((2, 1, 3, 3), np.float32),
-        "v": np.ones((3, 8), np.float32),
-        "shape": np.array([1, 8]),
-    }
+    stored = {"w": np.ones((2, 1, 3, 3), np.float32), "v": np.ones((3, 8), np.float32), "shape": np.array([1, 8])}
     graph = helper.make_graph(
         nodes,
         "small",

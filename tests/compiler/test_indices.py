@@ -119,11 +119,7 @@ def tflite_case(operator: str, x: Array, indices: Array, golden: Callable[..., A
 
 
 def relax_case(
-    operator: Callable[..., Any],
-    golden: Callable[..., Array],
-    extent: int,
-    *inputs: Array,
-    negative: bool = False,
+    operator: Callable[..., Any], golden: Callable[..., Array], extent: int, *inputs: Array, negative: bool = False
 ) -> Case:
     """Make a case of an operator that PyTorch's models are read as."""
     return Case(lambda: relax_model(operator, inputs), inputs, golden, extent, negative)
@@ -248,12 +244,7 @@ INNER = {
     "gather elements": ("GatherElements", (ROWS, np.array([[0, 2], [1, 1], [0, 0], [2, 2]])), (4, 2), {"axis": 1}),
     "gather nd": ("GatherND", (ROWS, np.array([[3, 0], [1, 2]])), (2,), {}),
     "scatter nd": ("ScatterND", (ROWS, np.array([[0, 1], [2, 2]]), -ROWS[0, :2]), (4, 3), {}),
-    "scatter elements": (
-        "ScatterElements",
-        (ROWS, np.array([[0, 2], [1, 1]]), -ROWS[:2, :2]),
-        (4, 3),
-        {"axis": 1},
-    ),
+    "scatter elements": ("ScatterElements", (ROWS, np.array([[0, 2], [1, 1]]), -ROWS[:2, :2]), (4, 3), {"axis": 1}),
 }
 
 

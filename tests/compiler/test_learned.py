@@ -39,16 +39,7 @@ def _trees(count: int, depth: int, mode: str, kind: str, results: int, lowest: f
     """Draw trees, of which some branches end early."""
     columns: dict[str, list[Any]] = {
         name: []
-        for name in (
-            "treeids",
-            "nodeids",
-            "featureids",
-            "values",
-            "modes",
-            "truenodeids",
-            "falsenodeids",
-            "hitrates",
-        )
+        for name in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids", "hitrates")
     }
     leaves: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
 

@@ -161,10 +161,7 @@ def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
 )
 def test_a_program_that_torchao_has_quantised(tmp_path: Path) -> None:
     import torch
-    from torchao.quantization.pt2e.quantize_pt2e import (
-        convert_pt2e,
-        prepare_pt2e,
-    )
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as quantizer
 
     layers = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 3, 3)).eval()

@@ -67,10 +67,7 @@ def _value(name: str, shape: list[int], kind: int = TensorProto.FLOAT) -> onnx.V
             r"node 'y' \(MatMul\): does not take float32\[2, 3\], float32\[2, 3\]",
         ),
         ([helper.make_node("Relu", ["x", "x"], ["y"])], r"node 'y' \(Relu\): does not have the inputs, outputs"),
-        (
-            [helper.make_node("Relu", ["x"], ["y"], slope=2)],
-            r"node 'y' \(Relu\): does not have the inputs, outputs",
-        ),
+        ([helper.make_node("Relu", ["x"], ["y"], slope=2)], r"node 'y' \(Relu\): does not have the inputs, outputs"),
         ([helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Abs", ["x"], ["y"])], "two nodes produce 'y'"),
         ([helper.make_node("Concat", ["x", "x"], ["y"], axis=5)], r"node 'y' \(Concat\): does not take float32"),
     ],

@@ -107,8 +107,4 @@ def test_reasons_follow_the_rules_order() -> None:
 
 
 def test_counts_add_up_in_the_order_of_the_rules() -> None:
-    assert list(total([{"12.1": 1, "8.9": 2}, {"8.9": 1, "2.2": 1}]).items()) == [
-        ("2.2", 1),
-        ("8.9", 3),
-        ("12.1", 1),
-    ]
+    assert list(total([{"12.1": 1, "8.9": 2}, {"8.9": 1, "2.2": 1}]).items()) == [("2.2", 1), ("8.9", 3), ("12.1", 1)]

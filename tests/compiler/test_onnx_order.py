@@ -59,11 +59,7 @@ IDS = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
 
 def test_functions_of_the_file_that_call_each_other() -> None:
     square = helper.make_function("mine", "Square", ["a"], ["b"], [node("Mul", ["a", "a"], ["b"])], IDS)
-    body = [
-        node("Square", ["a"], ["t"], domain="mine"),
-        node("LeakyRelu", ["t"], ["u"]),
-        node("Neg", ["u"], ["b"]),
-    ]
+    body = [node("Square", ["a"], ["t"], domain="mine"), node("LeakyRelu", ["t"], ["u"]), node("Neg", ["u"], ["b"])]
     body[1].attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
     outer = helper.make_function("mine", "Outer", ["a"], ["b"], body, IDS, ["slope"])
     nodes = [

@@ -17,12 +17,7 @@ pytestmark = pytest.mark.slow
 
 RANDOM = np.random.default_rng(5)
 Array = np.ndarray[Any, np.dtype[Any]]
-KINDS = {
-    "int8": TensorProto.INT8,
-    "uint8": TensorProto.UINT8,
-    "float32": TensorProto.FLOAT,
-    "int32": TensorProto.INT32,
-}
+KINDS = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8, "float32": TensorProto.FLOAT, "int32": TensorProto.INT32}
 
 
 def model(
@@ -125,11 +120,7 @@ def test_qlinear_matmul(columns: bool) -> None:
 
 def test_conv_integer_is_exact() -> None:
     inputs = {"x": integers((1, 3, 6, 5), "uint8")}
-    stored = {
-        "w": integers((4, 3, 3, 2), "int8"),
-        "xz": scalar(9, "uint8"),
-        "wz": np.array([0, 1, -2, 3], np.int8),
-    }
+    stored = {"w": integers((4, 3, 3, 2), "int8"), "xz": scalar(9, "uint8"), "wz": np.array([0, 1, -2, 3], np.int8)}
     node = helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], pads=[1, 0, 1, 0], strides=[2, 1])
     proto = model([node], inputs, {"y": ("int32", (1, 4, 3, 4))}, stored)
     result = ours(proto, inputs)

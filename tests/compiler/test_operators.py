@@ -41,8 +41,7 @@ def test_operator_equals_tvm_without_undefined_behaviour(
 @pytest.mark.slow
 @each_case
 @pytest.mark.parametrize(
-    "optimisation",
-    ["-O3", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("-O0", "-Os"))],
+    "optimisation", ["-O3", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("-O0", "-Os"))]
 )
 def test_operator_compiles_for_a_board_without_a_warning(case: OperatorCase, optimisation: str, tmp_path: Path) -> None:
     files = write_sources(compile_model(case.model()), tmp_path)

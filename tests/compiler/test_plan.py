@@ -214,11 +214,7 @@ def test_a_residual_network_reaches_the_bound() -> None:
 def test_what_is_used_most_for_its_size_lies_in_fast_memory() -> None:
     example = chain([100, 1000, 100, 100], edges=[[0], [1, 0], [0, 2]])
     plan = example.plan(Memory((Region("fast", 300), Region("slow"))))
-    assert [plan.blocks[key].region for key in (("input", 0), ("buffer", 0), ("buffer", 1))] == [
-        "fast",
-        "slow",
-        "fast",
-    ]
+    assert [plan.blocks[key].region for key in (("input", 0), ("buffer", 0), ("buffer", 1))] == ["fast", "slow", "fast"]
 
 
 def test_too_little_memory_names_region_need_and_room() -> None:

@@ -138,10 +138,7 @@ def test_fused_layers_that_are_alike_keep_each_its_own_name(tmp_path: Path) -> N
     """One function of TVM's is called for all of them; what two layers read goes two ways."""
     layers = {"first": "x", "left": "first", "right": "first", "after_left": "left"}
     nodes = [node for name, given in layers.items() for node in _dense(name, given)]
-    nodes += [
-        helper.make_node("Add", ["after_left", "right"], ["sum"]),
-        helper.make_node("Softmax", ["sum"], ["y"]),
-    ]
+    nodes += [helper.make_node("Add", ["after_left", "right"], ["sum"]), helper.make_node("Softmax", ["sum"], ["y"])]
     generator = np.random.default_rng(1)
     weights = [
         numpy_helper.from_array(generator.normal(size=(8, 8)).astype(np.float32), f"{name}_w") for name in layers

@@ -106,13 +106,7 @@ def test_numbers_at_their_edges_give_the_model_s(core: Core, target: Target, tmp
             {"bias": drawn.bias * 0 - 2**30 + 2**22, "input_zero": 0, "output_zero": 90, "high": -1},
             {"weights": fixed, "low": -7, "high": 5},
             {"low": 3, "high": 3},
-            {
-                "rescale": few,
-                "weights": np.sign(drawn.weights),
-                "bias": drawn.bias % 8 - 4,
-                "low": -128,
-                "high": 127,
-            },
+            {"rescale": few, "weights": np.sign(drawn.weights), "bias": drawn.bias % 8 - 4, "low": -128, "high": 127},
         ]
         for change in changes:
             records.append(replace(drawn, **change))  # type: ignore[arg-type]

@@ -135,10 +135,7 @@ class Net:
         shape = (1, 2 * height, 2 * width, outputs)
         options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
         return self._add(
-            "TRANSPOSE_CONV",
-            [self._constant(shape), weights, data.name, bias],
-            self._value(shape, size),
-            **options,
+            "TRANSPOSE_CONV", [self._constant(shape), weights, data.name, bias], self._value(shape, size), **options
         )
 
     def joined(self, data: _Value, operator: str) -> _Value:

@@ -59,11 +59,7 @@ def a_subtraction(draw: Draw) -> Layer:
     shape = (draw.integer(1, 20),)
     names = ("alternate_one_minus_smoothing", "alternate_smoothing", "min_signal_remaining", "one_minus_smoothing")
     options = {name: draw.integer(0, 1 << 14) for name in (*names, "smoothing")}
-    options |= {
-        "clamping": draw.pick(False, True),
-        "num_channels": shape[0],
-        "smoothing_bits": draw.integer(0, 12),
-    }
+    options |= {"clamping": draw.pick(False, True), "num_channels": shape[0], "smoothing_bits": draw.integer(0, 12)}
     options["spectral_subtraction_bits"] = 14
     return Layer([Spec(shape, "uint32")], [Spec(shape, "uint32")] * 2, options)
 
@@ -96,12 +92,7 @@ def a_framer(draw: Draw) -> Layer:
 
 def a_stacker(draw: Draw) -> Layer:
     channels, left = draw.integer(1, 6), draw.integer(0, 3)
-    options = {
-        "num_channels": channels,
-        "stacker_left_context": left,
-        "stacker_right_context": 0,
-        "stacker_step": 1,
-    }
+    options = {"num_channels": channels, "stacker_left_context": left, "stacker_right_context": 0, "stacker_step": 1}
     return Layer([Spec((channels,), "int16")], [Spec((channels * (left + 1),), "int16"), Spec((), "bool")], options)
 
 

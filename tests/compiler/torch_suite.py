@@ -39,11 +39,7 @@ _BINARY = "add atan2 div eq fmod ge gt le lt maximum minimum mul ne pow remainde
 _LOGICAL = ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor")
 _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "_adaptive_avg_pool2d": ("f.adaptive_avg_pool2d(a, 2)", _MAP, _REAL),
-    "as_strided": (
-        "f.adaptive_avg_pool2d(a.to(memory_format=torch.channels_last), 1)",
-        _MAP,
-        _REAL,
-    ),
+    "as_strided": ("f.adaptive_avg_pool2d(a.to(memory_format=torch.channels_last), 1)", _MAP, _REAL),
     "_log_softmax": ("f.log_softmax(a, -1)", _ONE, _REAL),
     "_softmax": ("f.softmax(a, 1)", _ONE, _REAL),
     "_to_copy": ("a.to(torch.int64)", _ONE, _ANY),
@@ -95,11 +91,7 @@ _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "min": ("a.min(1)[0]", _ONE, _ANY),
     "mish": ("f.mish(a)", _ONE, _REAL),
     "mm": ("a @ b", ((2, 5), (5, 3)), _REAL),
-    "native_batch_norm": (
-        "f.batch_norm(a, b, c.abs() + 1, b, c)",
-        ((1, 4, 6, 6), (4,), (4,)),
-        _REAL,
-    ),
+    "native_batch_norm": ("f.batch_norm(a, b, c.abs() + 1, b, c)", ((1, 4, 6, 6), (4,), (4,)), _REAL),
     "native_group_norm": ("f.group_norm(a, 2, b)", ((1, 4, 6, 6), (4,)), _REAL),
     "native_layer_norm": ("f.layer_norm(a, (4,), b)", ((2, 3, 4), (4,)), _REAL),
     "permute": ("a.permute(2, 0, 1)", _ONE, _ANY),
@@ -129,11 +121,7 @@ _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "upsample_bilinear2d": ("f.interpolate(a, scale_factor=2, mode='bilinear')", _MAP, _REAL),
     "upsample_nearest2d": ("f.interpolate(a, scale_factor=2)", _MAP, _REAL),
     "var": ("a.var((1, 2))", _ONE, _REAL),
-    "upsample_bilinear2d, antialiased": (
-        "f.interpolate(a, size=(4, 3), mode='bilinear', antialias=True)",
-        _MAP,
-        _REAL,
-    ),
+    "upsample_bilinear2d, antialiased": ("f.interpolate(a, size=(4, 3), mode='bilinear', antialias=True)", _MAP, _REAL),
     "upsample_bilinear2d, by 1.7": ("f.interpolate(a, scale_factor=1.7, mode='bilinear')", _MAP, _REAL),
     "upsample_nearest2d, any size": ("f.interpolate(a, size=(7, 4))", _MAP, _REAL),
     "view": ("a.reshape(4, 6)", _ONE, _ANY),

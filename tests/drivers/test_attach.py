@@ -110,12 +110,7 @@ def test_cycles_of_a_chip_are_held_against_the_model(
     assert f"{row['cycles'] / 216_000:.3f} ms at 216 MHz" in text
 
 
-def test_physical_path_with_a_model_as_the_chip(
-    board: Board,
-    doubler: Library,
-    plug: Plug,
-    tmp_path: Path,
-) -> None:
+def test_physical_path_with_a_model_as_the_chip(board: Board, doubler: Library, plug: Plug, tmp_path: Path) -> None:
     """Only the USB bus is a fake: choosing, locking, OpenOCD, programming and units go the physical way."""
     plug(NUCLEO)
     with start_virtual(board, tmp_path / "chip") as chip:

@@ -59,15 +59,7 @@ def installed(packages: Path) -> Inv:
 
 
 def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
-    assert [driver.name for driver in all_drivers()] == [
-        "usb",
-        "model",
-        "pyocd",
-        "spike",
-        "jtag",
-        "qemu",
-        "process",
-    ]
+    assert [driver.name for driver in all_drivers()] == ["usb", "model", "pyocd", "spike", "jtag", "qemu", "process"]
     reached = {name: [driver.name for driver in drivers_for(boards.load(name))] for name in boards.project_names()}
     assert reached["stm32f746"] == ["usb", "model"]
     assert reached["pynq-z1"] == ["usb", "jtag", "qemu"]

@@ -31,10 +31,7 @@ def test_network_equals_qemu_in_results_and_instructions(name: str, tmp_path: Pa
         library = compile_model(load(quantize.MODEL), target=board.target)
         pictures = quantize.quantized_images(held_out()[0])[:10]
         image = firmware.build(board, [library])
-        with (
-            attach(board, "virtual", log_directory=tmp_path) as connection,
-            HostDriven(connection, image) as session,
-        ):
+        with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
             assert ("OpenOCD" in connection.capabilities) == (driver == "jtag")
             runs = [session.run(library.name, [picture[np.newaxis]]) for picture in pictures]
         found[driver] = (image.elf.read_bytes(), [(run.outputs[0].tobytes(), run.count) for run in runs])

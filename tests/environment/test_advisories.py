@@ -159,10 +159,10 @@ def test_nothing_known_is_said_with_what_was_looked_at(tmp_path: Path) -> None:
     folder = _folder(tmp_path, _QUIET, openssl={"status": "resolved", "fixed_version": "0"})
     done = inv("env.audit", "--advisories", folder)
     # On a busy computer it says how far it is.
-    assert (
-        done.returncode,
-        [line for line in done.stderr.splitlines() if "reading advisories: " not in line],
-    ) == (0, [])
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "reading advisories: " not in line]) == (
+        0,
+        [],
+    )
     assert "1 of their sources are tracked for bookworm" in done.stdout
     assert "1 advisories, the newest of " in done.stdout
     assert done.stdout.splitlines()[-1] == "no known advisory applies"
@@ -241,19 +241,11 @@ def _spoil(folder: Path, file: str, content: bytes | None) -> None:
         ("osv/all.zip", b"PK\3\4", "all.zip: cannot be read"),
         ("osv/x.json", b'{"id": "X"', "x.json: not valid JSON"),
         ("osv/x.json", b'{"id": "X", "modified": "today"}', "x.json: not a valid advisory"),
-        (
-            "osv/x.json",
-            json.dumps(_advisory("one", [{"introduced": "?"}])).encode(),
-            "not a valid advisory: Invalid",
-        ),
+        ("osv/x.json", json.dumps(_advisory("one", [{"introduced": "?"}])).encode(), "not a valid advisory: Invalid"),
         ("debian.json", None, "debian.json: cannot be read: No such file"),
         ("debian.json", b"{}", "has no entry for bookworm"),
         ("debian.json", b"[" * 100_000, "debian.json: not valid JSON"),
-        (
-            "debian.json",
-            b'{"bash": {"CVE-1": {"releases": {"bookworm": {}}}}}',
-            "invalid entry of bash",
-        ),
+        ("debian.json", b'{"bash": {"CVE-1": {"releases": {"bookworm": {}}}}}', "invalid entry of bash"),
         ("debian.json", b'{"bash": {"C": {"releases": {"bookworm": {"status": "new"}}}}}', "'new' is unknown"),
     ],
 )

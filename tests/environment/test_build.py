@@ -224,9 +224,7 @@ def _deep_at_work(maker: "subprocess.Popen[str]") -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)],
-    ids=["SIGKILL", "SIGINT"],
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)], ids=["SIGKILL", "SIGINT"]
 )
 def test_a_build_that_is_ended_leaves_nothing_running(small: Path, tmp_path: Path, number: signal.Signals) -> None:
     maker = _maker(small, tmp_path, 0o022)

@@ -223,9 +223,7 @@ class _SlowToCreate:
 
 
 @pytest.mark.parametrize(
-    "number",
-    [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL],
-    ids=lambda one: str(one.name),
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL], ids=lambda one: str(one.name)
 )
 def test_half_made_container_is_removed(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
     """A busy engine had made a container after the command and its guard had found none to remove, and gone."""

@@ -236,11 +236,7 @@ def test_node_gone_before_the_start_leaves_no_container(
 @pytest.mark.parametrize(
     "options, code, said",
     [
-        (
-            ("--probe=ANY",),
-            3,
-            "there is no probe ANY: this machine has no USB",
-        ),
+        (("--probe=ANY",), 3, "there is no probe ANY: this machine has no USB"),
         (("--board=stm32f746",), 3, "this machine has no USB"),
         (("--board=mps2-an500",), 2, "mps2-an500 is emulated: it has no probe"),
         (("--board=host",), 2, "host is a process on this computer"),

@@ -106,10 +106,7 @@ def test_what_says_something_is_kept(tmp_path: Path) -> None:
 
 def test_a_link_to_what_was_left_out_is_an_error(tmp_path: Path) -> None:
     source = _tar(tmp_path / "in.tar", [_entry("a", b"x"), _entry("b", type=tarfile.LNKTYPE, linkname="a")])
-    with (
-        members_of_tar(source, lambda name: name != "a") as members,
-        pytest.raises(ValueError, match="b is a hard"),
-    ):
+    with members_of_tar(source, lambda name: name != "a") as members, pytest.raises(ValueError, match="b is a hard"):
         compose(members, tmp_path / "out.tar", _EPOCH)
 
 

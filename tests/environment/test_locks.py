@@ -50,12 +50,7 @@ def _edit(path: Path, old: str, new: str) -> None:
         ("debian.lock", '"name": "apt"', '"nome": "apt"', "packages"),
         ("debian.lock", '"sha256": "', '"sha256": "x', "sha256"),
         ("pylock.toml", '"annotated-types"', '"annotated-types', "pylock.toml: is not a lock for Python 3.11"),
-        (
-            "pylock.toml",
-            "hashes = { sha256",
-            "hashes = { sha1",
-            "pylock.toml: is not a lock for Python 3.11: 'sha256'",
-        ),
+        ("pylock.toml", "hashes = { sha256", "hashes = { sha1", "pylock.toml: is not a lock for Python 3.11: 'sha256'"),
         ("pylock.toml", "path = ", "place = ", "pylock.toml: is not a lock for Python 3.11: .*path"),
         ("pylock.toml", "0-py3-none-any.whl", "0-py2-none-any.whl", "pylock.toml: is not a lock"),
     ],

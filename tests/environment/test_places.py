@@ -237,12 +237,7 @@ def test_a_nightly_run_has_boards_in_both_places(engine: str, built: dict[str, A
     latest = tmp_path / "reports" / "latest"
     content = json.loads((latest / "nightly.json").read_text())
     here, there = content["boards"]
-    assert (here["label"], here["place"], there["label"], there["place"]) == (
-        "host",
-        "host",
-        "host-docker",
-        "docker",
-    )
+    assert (here["label"], here["place"], there["label"], there["place"]) == ("host", "host", "host-docker", "docker")
     assert here["environment"] == there["environment"]
     own = json.loads((latest / there["report"]).read_text())
     assert own["environment"]["place"]["frozen"]

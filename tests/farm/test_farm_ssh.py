@@ -78,14 +78,7 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
         with_ssh = {"PATH": f"{programs}:{os.environ['PATH']}"}
         up = stack.enter_context(farm.begun("farm.up", "--port", port, "--name", "first", "--virtual", "stm32f746"))
         until(up, "boards are offered")
-        words = (
-            "--port",
-            port,
-            "--name",
-            "second",
-            "--address",
-            f"second:{_port_in(tmp_path / 'ssh')}",
-        )
+        words = ("--port", port, "--name", "second", "--address", f"second:{_port_in(tmp_path / 'ssh')}")
         second = stack.enter_context(
             farm.begun("farm.export", "--through", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh)
         )

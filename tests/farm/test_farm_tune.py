@@ -53,10 +53,7 @@ def test_boards_of_two_hosts_tune_together(tmp_path: Path) -> None:
         ssh = tmp_path / "farm" / "bin" / "ssh"
         ssh.write_text(_LEADING_SSH.format(python=sys.executable, root=str(ROOT)))
         refused = farm.inv(*_search(farm, tmp_path / "log", "--count", "2", "--tags", "host=attic"))
-        assert (refused.returncode, "no place of the farm has board=host, host=attic" in refused.stderr) == (
-            2,
-            True,
-        )
+        assert (refused.returncode, "no place of the farm has board=host, host=attic" in refused.stderr) == (2, True)
         words = _search(farm, tmp_path / "log", "--count", "3", "--trials", "6")
         with farm.begun(*words, **farm.with_ssh) as run:
             said = until(run, "boards with the key")

@@ -26,11 +26,7 @@ _FINE = ("", "answer")
 
 def _told(result: Result) -> str:
     where = f"{result.deed} at {result.moment}, {result.board}, {result.suite}, {result.place}"
-    found = [
-        *result.orphans,
-        *result.stale_locks,
-        *(["a broken next run"] if result.next_run not in _FINE else []),
-    ]
+    found = [*result.orphans, *result.stale_locks, *(["a broken next run"] if result.next_run not in _FINE else [])]
     struck = "" if result.landed else " (nothing to strike)"
     mark = "RED" if result.red else "   "
     told = f"{mark} {result.number:5} {result.kind}, {where}: {result.ending}{struck} ({result.seconds} s)"

@@ -127,11 +127,7 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
 
 
 # What the places say of it begins or goes on so; what else is left are processes, containers and hosts.
-_LEFT = {
-    "leases left after their deadline": " is held by ",
-    "boards given to two": " was given to two",
-    "orphans": "",
-}
+_LEFT = {"leases left after their deadline": " is held by ", "boards given to two": " was given to two", "orphans": ""}
 
 
 def _left(done: Sequence[Mapping[str, Any]], words: str) -> int:

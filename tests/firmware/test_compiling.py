@@ -84,16 +84,7 @@ def test_oversized_weights_are_refused_before_compiling() -> None:
 def test_a_command_says_so_with_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "large.json").write_bytes(uncompilable(1).content)
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "invoke",
-            "firmware.size",
-            "--board",
-            "stm32f746",
-            "--model",
-            tmp_path / "large.json",
-        ],
+        [sys.executable, "-m", "invoke", "firmware.size", "--board", "stm32f746", "--model", tmp_path / "large.json"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -89,9 +89,7 @@ def test_graph_executor_overhead_equals_the_board_s(model: str, tmp_path: Path) 
 
 def test_functions_of_one_name_in_two_files_are_two() -> None:
     shallow = handwritten(
-        "shallow",
-        "  return inner(x[0]);",
-        "static __attribute__((noinline)) int32_t inner(int32_t n) { return n; }\n",
+        "shallow", "  return inner(x[0]);", "static __attribute__((noinline)) int32_t inner(int32_t n) { return n; }\n"
     )
     deep = handwritten(
         "deep",

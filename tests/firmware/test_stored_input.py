@@ -70,12 +70,7 @@ def test_the_model_s_share_is_that_of_its_symbols(name: str) -> None:
     image = firmware.build(board, [library], "standing_alone", [X])
     said = subprocess.run(["arm-none-eabi-nm", "-S", image.elf], capture_output=True, text=True, check=True).stdout
     sizes = {name: int(size, 16) for size, name in re.findall(r"^\w+ (\w+) \w (heavy\w*|utvm_port_\w+)$", said, re.M)}
-    assert {name for name in sizes if "port" not in name} == {
-        "heavy_run",
-        "heavy_w",
-        "heavy_program",
-        "heavy_outputs",
-    }
+    assert {name for name in sizes if "port" not in name} == {"heavy_run", "heavy_w", "heavy_program", "heavy_outputs"}
     shares = image.shares
     assert shares.model == sizes["heavy_run"] + sizes["heavy_w"]
     assert shares.stored == X.nbytes

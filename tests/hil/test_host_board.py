@@ -60,11 +60,7 @@ def test_all_suites_pass(tmp_path: Path) -> None:
 
 def test_a_process_is_neither_virtual_nor_plugged_in() -> None:
     done = subprocess.run(
-        [ROOT / "inv", "hil", "--board", "host", "--virtual"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        [ROOT / "inv", "hil", "--board", "host", "--virtual"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2
     assert "host is a process" in done.stderr

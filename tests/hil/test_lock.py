@@ -108,10 +108,7 @@ def test_silent_lock_holder_is_named_by_its_program(tmp_path: Path, monkeypatch:
         assert ": inv (pid" in path.read_text()
     with path.open() as silent:
         fcntl.flock(silent, fcntl.LOCK_EX)
-        with (
-            pytest.raises(BoardError, match="held by another process\n"),
-            lock.hold("board", directory=tmp_path),
-        ):
+        with pytest.raises(BoardError, match="held by another process\n"), lock.hold("board", directory=tmp_path):
             pass
 
 

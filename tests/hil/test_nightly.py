@@ -193,9 +193,7 @@ def test_a_physical_board_of_another_kind_is_bad(tmp_path: Path, on_the_desk: st
 
 def test_slow_board_is_ended_and_others_go_on(tmp_path: Path) -> None:
     night = Night(
-        tmp_path,
-        {"board": "mps2-an500", "minutes": 0.001, "kind": "virtual"},
-        {"board": "host", "suites": ["health"]},
+        tmp_path, {"board": "mps2-an500", "minutes": 0.001, "kind": "virtual"}, {"board": "host", "suites": ["health"]}
     ).wait()
     assert night.process.returncode == 3
     assert night.boards["mps2-an500-virtual"]["verdict"] == "bad"

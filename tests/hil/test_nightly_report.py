@@ -86,12 +86,7 @@ def _failed(folder: Path) -> BoardResult:
 
 def _bad(folder: Path) -> BoardResult:
     return _result(
-        folder,
-        "silent",
-        Outcome.SKIPPED,
-        trouble="no such probe",
-        verdict=Verdict.BAD,
-        reason="no such probe",
+        folder, "silent", Outcome.SKIPPED, trouble="no such probe", verdict=Verdict.BAD, reason="no such probe"
     )
 
 

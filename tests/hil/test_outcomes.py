@@ -247,11 +247,7 @@ def test_junit_knows_failures_from_skips(mixed: Finished) -> None:
 )
 def test_trouble_is_neither_failed_nor_passed(run_suite: Runner, trouble: str) -> None:
     done = run_suite(_TROUBLE.format(trouble=trouble))
-    assert done.outcomes == {
-        "test_before": "passed",
-        "test_with_trouble": "infrastructure",
-        "test_after": "passed",
-    }
+    assert done.outcomes == {"test_before": "passed", "test_with_trouble": "infrastructure", "test_after": "passed"}
     assert "attached again" in done.messages["test_with_trouble"]
     assert done.exit_code == 3
     assert done.report["verdict"] == "infrastructure"
@@ -268,11 +264,7 @@ def test_a_board_that_dies_between_two_tests_is_trouble(run_suite: Runner) -> No
         "def test_kills(board):\n    board.openocd_died = True\ndef test_next(board):\n    pass\n"
         "def test_last(board):\n    pass\n"
     )
-    assert done.outcomes == {
-        "test_kills": "passed",
-        "test_next": "infrastructure",
-        "test_last": "passed",
-    }
+    assert done.outcomes == {"test_kills": "passed", "test_next": "infrastructure", "test_last": "passed"}
     assert done.exit_code == 3
 
 
@@ -288,11 +280,7 @@ def test_trouble_in_clean_up_is_trouble(run_suite: Runner) -> None:
 
 def test_a_run_stops_when_the_board_does_not_come_back(run_suite: Runner) -> None:
     done = run_suite(_TROUBLE.format(trouble="raise ProbeError('unplugged')"), attach="ok,gone")
-    assert done.outcomes == {
-        "test_before": "passed",
-        "test_with_trouble": "infrastructure",
-        "test_after": "not run",
-    }
+    assert done.outcomes == {"test_before": "passed", "test_with_trouble": "infrastructure", "test_after": "not run"}
     assert "again failed" in done.messages["test_with_trouble"]
     assert "no device found" in done.messages["test_with_trouble"]
     assert "infrastructure trouble in" in done.messages["test_after"]
@@ -322,10 +310,7 @@ def test_trouble_outweighs_failures(run_suite: Runner) -> None:
 
 @pytest.mark.parametrize(
     ("manner", "said"),
-    [
-        ("gone", "no device found"),
-        pytest.param("busy", "busy, held by pid 1", marks=pytest.mark.slow),
-    ],
+    [("gone", "no device found"), pytest.param("busy", "busy, held by pid 1", marks=pytest.mark.slow)],
 )
 def test_without_a_board_nothing_runs_and_nothing_passes(run_suite: Runner, manner: str, said: str) -> None:
     done = run_suite(_PASSING, attach=manner)

@@ -23,15 +23,7 @@ from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware, Section
 from utvm.hil import html, report, schemas
-from utvm.hil.results import (
-    CaseResult,
-    Environment,
-    ModelResult,
-    Outcome,
-    RunReport,
-    Verdict,
-    Whereabouts,
-)
+from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, Whereabouts
 from utvm.pages import pages_of
 from utvm.provenance.location import Checkout
 

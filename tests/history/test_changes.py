@@ -80,11 +80,7 @@ def test_measured_figure_needs_two_windows(asked: Asked) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]),
-        ([1, 1, 2, 5, 5, 7], [1, 2, 2, 2, 9]),
-        ([3, 3, 3, 3, 3], [3, 3, 3, 3, 3]),
-    ],
+    [([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]), ([1, 1, 2, 5, 5, 7], [1, 2, 2, 2, 9]), ([3, 3, 3, 3, 3], [3, 3, 3, 3, 3])],
 )
 def test_the_chance_is_that_of_all_ways_to_choose_the_windows(before: list[int], after: list[int]) -> None:
     values = sorted(before + after)
@@ -154,8 +150,7 @@ def test_trend_is_ordered_and_an_unknown_figure_is_refused(asked: Asked, project
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["changes --since 2026-11-02", "trend digits", "changes --flaky --since 2026-11-01", "trend test_a[one]"],
+    "words", ["changes --since 2026-11-02", "trend digits", "changes --flaky --since 2026-11-01", "trend test_a[one]"]
 )
 def test_a_table_leaves_nothing_out_at_80_columns(asked: Asked, words: str) -> None:
     tests = [{"test_a[one]": said} for said in ("passed", "failed", "failed")]

@@ -253,10 +253,7 @@ def test_a_board_without_a_verdict_is_news_and_an_interruption_is_none(tmp_path:
 
 
 def test_a_failure_of_two_nights_is_listed_once_and_a_mended_one_not_at_all(project: Path) -> None:
-    runs = (
-        {"test_a": "failed", "test_b": "failed"},
-        {"test_a": "failed", "test_b": "passed"},
-    )
+    runs = ({"test_a": "failed", "test_b": "failed"}, {"test_a": "failed", "test_b": "passed"})
     # Nights of one evening.
     reports = [report_of(1, BAD, tests=tests, hour=hour) for hour, tests in enumerate(runs, 1)]
     assert record(_FILE, *reports) == ""

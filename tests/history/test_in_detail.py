@@ -34,11 +34,7 @@ _DAY = 24 * 60 * 60
 def _run(at: int, commit: str = GOOD, **more: Any) -> dict[str, Any]:
     """What report.json holds of a run that began at a second."""
     report = report_of(1, commit, **more)
-    return {
-        **report,
-        "started": format_time(at),
-        "run_id": f"{at}-{report['board']['id']}-{report['board']['kind']}",
-    }
+    return {**report, "started": format_time(at), "run_id": f"{at}-{report['board']['id']}-{report['board']['kind']}"}
 
 
 @pytest.fixture
@@ -61,9 +57,7 @@ def _counts(at: int, board: str = "stm32f746", **figures: int) -> dict[str, Any]
     return {**report, "models": [{**names, **figures}]}
 
 
-def test_trend_line_has_first_changed_and_last_values(
-    history: sqlite3.Connection,
-) -> None:
+def test_trend_line_has_first_changed_and_last_values(history: sqlite3.Connection) -> None:
     first = _NEWEST - 90 * _DAY
     values = {first - 1: 9, first: 1, first + 5: 1, first + 9: 2, first + 10: 2, _NEWEST - 7: 2, _NEWEST: 2}
     _add(history, *(_counts(at, ram_bytes=value, samples=3) for at, value in values.items()))
@@ -217,13 +211,7 @@ def test_ten_nearest_measured_runs_are_compared(history: sqlite3.Connection) -> 
 
 
 def test_a_test_that_turned_is_told_of_with_its_last_turn(history: sqlite3.Connection) -> None:
-    words = {
-        1: ("passed", GOOD),
-        2: ("failed", BAD),
-        3: ("passed", WORSE),
-        4: ("failed", BAD),
-        5: ("failed", GOOD),
-    }
+    words = {1: ("passed", GOOD), 2: ("failed", BAD), 3: ("passed", WORSE), 4: ("failed", BAD), 5: ("failed", GOOD)}
     _add(history, *(_run(_NEWEST + at, commit, tests={"test_a": said}) for at, (said, commit) in words.items()))
     (change,) = changes(history, _NEWEST + 2)
     assert (change.was, change.now, change.last, change.first) == ("passed", "failed", WORSE, BAD)

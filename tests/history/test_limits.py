@@ -107,10 +107,7 @@ def test_worst_figure_of_each_model_meets_its_limit(project: Path) -> None:
     baseline = project / "utvm-baseline.yaml"
     baseline.write_text(yaml.safe_dump({"baseline": known}))
     ram = ("passed", "")
-    assert _judged(_ran("m", flash_bytes=1100, ram_bytes=3000)) == {
-        node: ("passed", ""),
-        "utvm.yaml::m:ram": ram,
-    }
+    assert _judged(_ran("m", flash_bytes=1100, ram_bytes=3000)) == {node: ("passed", ""), "utvm.yaml::m:ram": ram}
     above = "flash is 1,101 on VIRTUAL stm32f746, and the limit is 1,100, +10 % of 1,000"
     # What a run does not have is left out, and other models are no word on this one.
     models = [_ran("m", flash_bytes=None), _ran("n", flash_bytes=9999), _ran("x", flash_bytes=9999)]

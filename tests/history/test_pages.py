@@ -31,19 +31,12 @@ def _month() -> list[dict[str, Any]]:
     for day in range(1, 26):
         commit = GOOD if day < 25 else BAD
         for board in ("stm32f746", "mps2-an500", "a-board-of-ours-with-a-name-that-is-long"):
-            tests = {
-                "test_a": "passed",
-                "test_b[parameter-1]": "failed" if day == 25 else "passed",
-                "test_c": "passed",
-            }
+            tests = {"test_a": "passed", "test_b[parameter-1]": "failed" if day == 25 else "passed", "test_c": "passed"}
             if day in (7, 8) and board == "mps2-an500":
                 tests["test_c"] = "infrastructure"
             if day == 9:
                 tests["test_c"] = "failed"
-            figures = {
-                "digits": {"instructions": 879_703 + 12 * (day == 25)},
-                "other": {"instructions": 5 + day // 9},
-            }
+            figures = {"digits": {"instructions": 879_703 + 12 * (day == 25)}, "other": {"instructions": 5 + day // 9}}
             nights.append(report_of(day, commit, tests=tests, models=figures, board=board))
     return nights
 

@@ -12,15 +12,7 @@ from utvm.firmware import Firmware
 from utvm.hil import report
 from utvm.hil.nightly import report as nightly
 from utvm.hil.nightly.report import BoardResult, NightlyReport
-from utvm.hil.results import (
-    CaseResult,
-    Environment,
-    ModelResult,
-    Outcome,
-    RunReport,
-    Verdict,
-    Whereabouts,
-)
+from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, Whereabouts
 from utvm.provenance.location import Checkout
 from utvm.session.profile import profile_of
 
@@ -33,13 +25,7 @@ _LONG = "hil_tests/test_operators.py::test_an_operator_gives_what_numpy_gives[de
 def run_that_failed(firmware: Firmware, cases: int = 97) -> RunReport:
     """A run with many tests, of which three did not go well, with long names and long messages."""
     confusion = tuple(tuple(39 if i == j else (i * j) % 2 for j in range(10)) for i in range(10))
-    figures = {
-        "samples": 400,
-        "accuracy": 0.9875,
-        "instructions": 879703,
-        "flash_bytes": 28260,
-        "ram_bytes": 17952,
-    }
+    figures = {"samples": 400, "accuracy": 0.9875, "instructions": 879703, "flash_bytes": 28260, "ram_bytes": 17952}
     wrong = CaseResult(
         _LONG.format("wrong"),
         Outcome.FAILED,

@@ -12,19 +12,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from virtual_rig import (
-    COUNTER,
-    DTCM,
-    FLASH,
-    SRAM,
-    TRANSPORTS,
-    Program,
-    Rig,
-    backend,
-    config,
-    rig_on,
-    virtual_board,
-)
+from virtual_rig import COUNTER, DTCM, FLASH, SRAM, TRANSPORTS, Program, Rig, backend, config, rig_on, virtual_board
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.packets import Access, Stop

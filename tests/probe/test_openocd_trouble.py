@@ -33,10 +33,7 @@ def no_orphans() -> Iterator[None]:
 
 def start(directory: Path, commands: list[str], *, script: Path | None = None, timeout: float = 20.0) -> OpenOcd:
     return OpenOcd(
-        script or config(DAP, directory),
-        commands=commands,
-        log=directory / "openocd.log",
-        start_timeout=timeout,
+        script or config(DAP, directory), commands=commands, log=directory / "openocd.log", start_timeout=timeout
     )
 
 
@@ -84,8 +81,7 @@ def test_the_probe_is_used_by_another_openocd(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
-    [("source [find target/no-such.cfg]", "no-such.cfg"), ("gibberish 1 2", "gibberish")],
+    ("script", "words"), [("source [find target/no-such.cfg]", "no-such.cfg"), ("gibberish 1 2", "gibberish")]
 )
 def test_a_broken_configuration(tmp_path: Path, script: str, words: str) -> None:
     path = tmp_path / "broken.cfg"

@@ -63,12 +63,7 @@ def virtual_board(directory: Path, latency_us: int = 0) -> Service:
 
 
 def rig_on(
-    stack: ExitStack,
-    transport: str,
-    directory: Path,
-    *,
-    board: Service | None = None,
-    gdb_timeout: float = 10.0,
+    stack: ExitStack, transport: str, directory: Path, *, board: Service | None = None, gdb_timeout: float = 10.0
 ) -> Rig:
     """Start a board where none is given, OpenOCD and a GDB client; all of them end with the stack."""
     board = board or stack.enter_context(virtual_board(directory))

@@ -44,8 +44,7 @@ def received(wire: ctypes.CDLL, stream: bytes) -> list[bytes]:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    payload=st.one_of(st.binary(max_size=400), st.binary(max_size=9).map(lambda some: some * 40)),
-    cut=st.floats(0, 1),
+    payload=st.one_of(st.binary(max_size=400), st.binary(max_size=9).map(lambda some: some * 40)), cut=st.floats(0, 1)
 )
 def test_the_board_sends_what_the_host_would(wire: ctypes.CDLL, payload: bytes, cut: float) -> None:
     assert sent(wire, payload, int(cut * len(payload))) == encode(payload)

@@ -93,11 +93,7 @@ def _seeds() -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "seconds",
-    [
-        pytest.param(8, marks=pytest.mark.slow),
-        pytest.param(600, marks=pytest.mark.nightly),
-    ],
+    "seconds", [pytest.param(8, marks=pytest.mark.slow), pytest.param(600, marks=pytest.mark.nightly)]
 )
 def test_no_request_does_harm(fuzzer: Path, tmp_path: Path, seconds: int) -> None:
     corpus = tmp_path / "corpus"

@@ -123,7 +123,5 @@ def serving(bridge: Bridge) -> Iterator[Bridge]:
 def make_bridge(connection: Bench, **options: object) -> Bridge:
     factory: Callable[..., Bridge] = Bridge
     return factory(
-        connection.connect,
-        connection.restart,
-        **{"key": KEY, "packet_limit": LIMIT, "log": connection.log, **options},
+        connection.connect, connection.restart, **{"key": KEY, "packet_limit": LIMIT, "log": connection.log, **options}
     )

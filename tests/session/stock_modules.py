@@ -9,12 +9,7 @@ TARGETS = {
     "c": {"kind": "c"},
     "this_computer": {"kind": "llvm"},
     "vectors": {"kind": "llvm", "mcpu": "haswell"},
-    "cortex_m7": {
-        "kind": "llvm",
-        "mtriple": "thumbv7em-none-eabihf",
-        "mcpu": "cortex-m7",
-        "mfloat-abi": "hard",
-    },
+    "cortex_m7": {"kind": "llvm", "mtriple": "thumbv7em-none-eabihf", "mcpu": "cortex-m7", "mfloat-abi": "hard"},
     "soft": {"kind": "llvm", "mtriple": "thumbv7em-none-eabi", "mcpu": "cortex-m7", "mfloat-abi": "soft"},
 }
 

@@ -213,17 +213,7 @@ def test_the_benchmark_s_own_runner_is_answered_where_it_is(name: str, tmp_path:
         _Stock(wire.transport).lines()
         with _terminal(wire.transport) as port:
             for mode, infer in (("p", "20 5"), ("a", "1 0")):
-                words = [
-                    sys.executable,
-                    "-c",
-                    _MAIN,
-                    port,
-                    tmp_path / "ic01",
-                    mode,
-                    "5",
-                    infer,
-                    tmp_path / "found",
-                ]
+                words = [sys.executable, "-c", _MAIN, port, tmp_path / "ic01", mode, "5", infer, tmp_path / "found"]
                 variables = {**os.environ, "PYTHONPATH": str(runner)}
                 subprocess.run(words, cwd=tmp_path, env=variables, check=True, timeout=300)
                 named, rows = json.loads((tmp_path / "found").read_text())

@@ -237,34 +237,22 @@ def test_impossible_request_is_one_error_and_the_board_goes_on(
         (b"\x7fELF" + bytes(60), "is a damaged object"),
         (only_file(modules("cortex_m7"))[:1500], "is a damaged object"),
         (only_file(modules("soft")), "another core: its floats go through those of integers, and the board's"),
-        (
-            modules("this_computer").read_bytes(),
-            "lib0.o is for another core: X86_64 with 64 bits, and the board's is",
-        ),
+        (modules("this_computer").read_bytes(), "lib0.o is for another core: X86_64 with 64 bits, and the board's is"),
         (modules("c").read_bytes()[:300], "is not a module"),
         (_tar(readme=b"nothing"), "has neither an object nor C"),
         (_tar(lib0__c=b"int other(void) { return 0; }"), "has no function that can be called"),
         (_tar(lib0__c=_C % (b"", b"return there();")), "needs symbols that the board lacks: there"),
-        (
-            _tar(lib0__c=_C % (b"void utvm_main(void) {}", b"return 0;")),
-            "symbols of the firmware again: utvm_main",
-        ),
+        (_tar(lib0__c=_C % (b"void utvm_main(void) {}", b"return 0;")), "symbols of the firmware again: utvm_main"),
         (_tar(lib0__c=_C % (b"", b"return nonsense;")), "cannot be linked: 'nonsense' undeclared"),
         (_tar(lib0__c=huge), "region flash of stm32f746 has 1048576 bytes, the firmware needs"),
-        (
-            _tar(lib0__c=b'#include "%s"\n' % bytes(secret) + _C % (b"", b"return 0;")),
-            "secret.txt: Permission denied",
-        ),
+        (_tar(lib0__c=b'#include "%s"\n' % bytes(secret) + _C % (b"", b"return 0;")), "secret.txt: Permission denied"),
         (
             _tar(lib0__c=_C % (b'__asm__(".incbin \\"%s\\"");' % bytes(secret), b"return 0;")),
             "cannot be linked: file not found: .*secret.txt",
         ),
         (_tar(metadata__json=b"{"), "metadata.json is not JSON"),
         (_tar(metadata__json=b'{"version": 7}'), "metadata.json: .*required"),
-        (
-            packed[:changed] + b"return 1;" + packed[changed + 9 :],
-            "was changed since",
-        ),
+        (packed[:changed] + b"return 1;" + packed[changed + 9 :], "was changed since"),
     ]
     at = boards("stm32f746")
     with connected(at) as remote:
@@ -299,12 +287,7 @@ def test_random_numbers_are_of_the_tensor_s_type(boards: Callable[[str], Served]
 
     with connected(boards("host")) as remote:
         fill = remote.get_function("tvm.contrib.random.random_fill_for_measure")
-        for dtype, lowest, highest in (
-            ("float32", 1, 10),
-            ("float16", 1, 10),
-            ("int8", -128, 127),
-            ("bool", 0, 1),
-        ):
+        for dtype, lowest, highest in (("float32", 1, 10), ("float16", 1, 10), ("int8", -128, 127), ("bool", 0, 1)):
             tensor = tvm.runtime.empty((50, 60), dtype, remote.cpu())
             fill(tensor)
             found = tensor.numpy().astype("float64")
@@ -330,10 +313,7 @@ def _named(code: int, name: bytes) -> bytes:
 
 
 def test_a_process_runs_nobody_s_modules_but_this_computer_s(tmp_path: Path, modules: Callable[[str], Path]) -> None:
-    with (
-        served(tmp_path, "--board", "host", "--listen", "0.0.0.0", "--anyone") as board,
-        connected(board) as remote,
-    ):
+    with served(tmp_path, "--board", "host", "--listen", "0.0.0.0", "--anyone") as board, connected(board) as remote:
         remote.upload(str(modules("c")))
         with pytest.raises(Exception, match="runs on this computer, and anybody may connect"):
             remote.load_module("c.tar")

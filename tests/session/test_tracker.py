@@ -142,10 +142,7 @@ def test_a_client_that_waits_gets_the_board_after_a_fault(client: StockClient, t
 
 
 def test_a_match_key_that_is_not_used_is_replaced(tracker: tuple[str, int]) -> None:
-    with (
-        serving(make_bridge(Bench(), tracker=tracker, tracker_period=0.1)) as bridge,
-        TrackerClient(tracker) as asking,
-    ):
+    with serving(make_bridge(Bench(), tracker=tracker, tracker_period=0.1)) as bridge, TrackerClient(tracker) as asking:
         assert eventually(lambda: asking.free() == 1)
         _host, _port, unused = asking.request()
         assert asking.free() == 0

@@ -145,10 +145,7 @@ def test_a_closed_child_is_an_error_to_use(tmp_path: Path) -> None:
 
 
 def test_a_missing_program_is_named(tmp_path: Path) -> None:
-    with (
-        pytest.raises(TransportError, match="no-such-program cannot be started"),
-        child(tmp_path, "no-such-program"),
-    ):
+    with pytest.raises(TransportError, match="no-such-program cannot be started"), child(tmp_path, "no-such-program"):
         pass
 
 

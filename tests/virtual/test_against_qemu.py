@@ -118,12 +118,7 @@ BLOCK = "cmp r0, r0\nitt eq\nmoveq r6, #1\nvmoveq.f32 s0, #4.0\n"
 @pytest.mark.parametrize("prepare", ["", "set 0xE000EF3C, 0x01C00000", "set 0xE000EF34, 0x80000000"])
 @pytest.mark.parametrize(
     "body",
-    [
-        "nop",
-        TOUCH,
-        f"cmp r0, r0\nitt eq\nmoveq r6, #1\nvmoveq.f32 s0, #4.0\n{TOUCH}",
-        "vpush {s0-s3}\nvpop {s0-s3}",
-    ],
+    ["nop", TOUCH, f"cmp r0, r0\nitt eq\nmoveq r6, #1\nvmoveq.f32 s0, #4.0\n{TOUCH}", "vpush {s0-s3}\nvpop {s0-s3}"],
     ids=["untouched", "touched", "in an IT block", "by a push"],
 )
 def test_lazy_stacking(target: Target, tmp_path: Path, prepare: str, body: str) -> None:

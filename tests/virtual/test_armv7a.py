@@ -33,13 +33,7 @@ class Target:
         self.code = _CODE if name == _NAME else board.region(board.layout.code).address
         source, image = folder / "program.s", folder / "program.elf"
         source.write_text(f".syntax unified\n.arm\n.globl _start\n_start:\n{program}\n")
-        flags = [
-            "-mcpu=cortex-a9",
-            "-mfpu=neon-vfpv3",
-            "-mfloat-abi=hard",
-            "-nostdlib",
-            f"-Wl,-Ttext={self.code:#x}",
-        ]
+        flags = ["-mcpu=cortex-a9", "-mfpu=neon-vfpv3", "-mfloat-abi=hard", "-nostdlib", f"-Wl,-Ttext={self.code:#x}"]
         subprocess.run(["arm-none-eabi-gcc", *flags, "-o", image, source], check=True)
         with image.open("rb") as file:
             text = ELFFile(file).get_section_by_name(".text").data()
@@ -80,12 +74,7 @@ def test_breakpoint_stops_before_its_instruction(tmp_path: Path) -> None:
     target.unit.write(0x100, _CODE + 8)
     target.unit.write(0x140, 0x1E7)
     target.run()
-    assert (target.halted, target.cpu.entry, target.core.pc, target.core.read_r(1)) == (
-        True,
-        BREAKPOINT,
-        _CODE + 8,
-        2,
-    )
+    assert (target.halted, target.cpu.entry, target.core.pc, target.core.read_r(1)) == (True, BREAKPOINT, _CODE + 8, 2)
     target.unit.write(0x100, _CODE + 8)
     target.unit.write(0x140, 0x1E7 | 4 << 20)
     target.run()
@@ -96,12 +85,7 @@ def test_breakpoint_stops_before_its_instruction(tmp_path: Path) -> None:
     target.bus.write(_CODE + 8, (0xE1200070).to_bytes(4, "little"))  # bkpt
     target.go(_CODE + 4)
     target.run()
-    assert (target.halted, target.cpu.entry, target.core.pc, target.core.read_r(1)) == (
-        True,
-        3,
-        _CODE + 8,
-        7,
-    )
+    assert (target.halted, target.cpu.entry, target.core.pc, target.core.read_r(1)) == (True, 3, _CODE + 8, 7)
 
 
 def test_debugger_accesses_memory_and_refusals_are_sticky(tmp_path: Path) -> None:
@@ -176,8 +160,7 @@ def test_mmu_fault_is_of_translation_with_address(text: str, status: int, tmp_pa
     """Nothing but the MiB of the program is there for it, and the end of memory is not (ARM DDI 0406C, B3.5.1)."""
     target = Target(tmp_path, f"{text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8, "pynq-z1:memory=ddr")
     target.bus.write(
-        target.code + 0x8000 + 4 * (target.code >> 20),
-        (target.code & -0x100000 | 0xC02).to_bytes(4, "little"),
+        target.code + 0x8000 + 4 * (target.code >> 20), (target.code & -0x100000 | 0xC02).to_bytes(4, "little")
     )
     target.core.write_r(4, 0xF0000000)
     control = target.core.read_cp15((0, 1, 0, 0))
@@ -287,8 +270,7 @@ def test_openocd_by_itself_drives_our_core(tmp_path: Path) -> None:
 
 
 _LOOP = handwritten(
-    "loop",
-    '  __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "=r"(y[0]) : "0"(x[0]) : "cc");\n  return 0;',
+    "loop", '  __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "=r"(y[0]) : "0"(x[0]) : "cc");\n  return 0;'
 )
 _BLOCKS = handwritten(
     "blocks",

@@ -127,13 +127,7 @@ def test_a_probe_without_power_lets_go_of_the_reset_pin(host: Host) -> None:
 
 
 def test_sequences_and_settings_are_taken(host: Host) -> None:
-    for command in (
-        b"\x12\x33" + bytes(7),
-        b"\x11\x00\x00\x10\x00",
-        b"\x13\x00",
-        b"\x09\x01\x00",
-        b"\x01\x00\x01",
-    ):
+    for command in (b"\x12\x33" + bytes(7), b"\x11\x00\x00\x10\x00", b"\x13\x00", b"\x09\x01\x00", b"\x01\x00\x01"):
         assert host.probe.execute(command) == bytes([command[0], 0])
     assert host.probe.execute(b"\x1d\x02\x08\xe3\x8a") == b"\x1d\x00\xff\xff"  # 8 bits out, 10 in: nobody drives
     assert host.probe.execute(b"\x07") == b""
@@ -163,9 +157,7 @@ def test_a_board_without_power_does_not_answer(host: Host) -> None:
         st.one_of(
             st.binary(max_size=64),
             st.builds(
-                lambda c, b: bytes([c]) + b,
-                st.sampled_from([0, 2, 5, 6, 8, 0x10, 0x12, 0x1D]),
-                st.binary(max_size=40),
+                lambda c, b: bytes([c]) + b, st.sampled_from([0, 2, 5, 6, 8, 0x10, 0x12, 0x1D]), st.binary(max_size=40)
             ),
         )
     )

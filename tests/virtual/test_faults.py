@@ -26,11 +26,7 @@ FAULTS = [
     (TRAPS + "movs r2, #0\nat: udiv r1, r1, r2", DIVBYZERO, None),
     (TRAPS + "movs r2, #0\nat: sdiv r1, r1, r2", DIVBYZERO, None),
     (TRAPS + "movs r2, #0\ncmp r2, #0\nitt eq\naddeq r5, #1\nat: udiveq r1, r1, r2\n", DIVBYZERO, None),
-    (
-        TRAPS + "movs r2, #0\ncmp r2, #0\nittt eq\nat: udiveq r1, r1, r2\naddeq r5, #1\naddeq r5, #1",
-        DIVBYZERO,
-        None,
-    ),
+    (TRAPS + "movs r2, #0\ncmp r2, #0\nittt eq\nat: udiveq r1, r1, r2\naddeq r5, #1\naddeq r5, #1", DIVBYZERO, None),
     (TRAPS + "ldr r4, =0x20000001\nat: ldr r1, [r4], #4", UNALIGNED, None),
     (TRAPS + "ldr r4, =0x20000001\nat: strh r1, [r4], #4", UNALIGNED, None),
     ("ldr r4, =0x20000002\nat: ldrd r0, r1, [r4]", UNALIGNED, None),  # never allowed, whatever CCR says
@@ -233,8 +229,7 @@ def test_a_reset_ends_lock_up(target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exc_return", "status"),
-    [("0xFFFFFFF1", INVPC), ("0xFFFFFFF5", INVPC), ("0xFFFFFF09", INVPC)],
+    ("exc_return", "status"), [("0xFFFFFFF1", INVPC), ("0xFFFFFFF5", INVPC), ("0xFFFFFF09", INVPC)]
 )
 def test_an_illegal_return(target: Target, exc_return: str, status: int) -> None:
     target.run(f"handler reset\nsvc #0\nb .\nhandler sv_call\nldr r0, ={exc_return}\nbx r0\nhandler hard_fault\ndone")

@@ -112,12 +112,7 @@ def test_registers_of_secure_state_have_selectors_of_their_own(tmp_path: Path) -
         target.set_register(13, 0x20001000)
         target.set_register(15, RAM)
         target.step()
-        assert [target.register(number) for number in (0x1A, 17, 0x1C, 0x1D)] == [
-            0x20001000,
-            0x20001000,
-            0x20000100,
-            0,
-        ]
+        assert [target.register(number) for number in (0x1A, 17, 0x1C, 0x1D)] == [0x20001000, 0x20001000, 0x20000100, 0]
         target.set_register(0x1A, 0x20000800)
         assert target.register(13) == 0x20000800
 

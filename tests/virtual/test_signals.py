@@ -140,12 +140,7 @@ def test_an_update_requests_dma(target: Target) -> None:
     target.load(_start(TIM3, 60))
     target.poke(RAM, 0x11)
     target.poke(RAM + 4, 0x22)
-    for offset, value in (
-        (4, 2),
-        (8, TIM3 + 0x34),
-        (12, RAM),
-        (0, 5 << 25 | 2 << 13 | 2 << 11 | 1 << 10 | 1 << 6 | 1),
-    ):
+    for offset, value in ((4, 2), (8, TIM3 + 0x34), (12, RAM), (0, 5 << 25 | 2 << 13 | 2 << 11 | 1 << 10 | 1 << 6 | 1)):
         target.poke(stream + offset, value)
     for offset, value in ((0x2C, 49), (0x0C, 1 << 8)):  # UDE
         target.poke(TIM3 + offset, value)
@@ -168,14 +163,7 @@ def test_conversions_go_on_and_their_values_to_memory(target: Target) -> None:
 
 @pytest.mark.parametrize(
     ("timer", "config", "cycles"),
-    [
-        (TIM3, 0, 1),
-        (TIM3, 4 << 10, 1),
-        (TIM3, 5 << 10, 2),
-        (TIM3, 7 << 10, 8),
-        (TIM1, 5 << 13, 2),
-        (TIM1, 5 << 10, 1),
-    ],
+    [(TIM3, 0, 1), (TIM3, 4 << 10, 1), (TIM3, 5 << 10, 2), (TIM3, 7 << 10, 8), (TIM1, 5 << 13, 2), (TIM1, 5 << 10, 1)],
 )
 def test_a_timer_has_twice_the_clock_of_a_divided_bus(target: Target, timer: int, config: int, cycles: int) -> None:
     # RM0385, 5.2 and 5.3.3

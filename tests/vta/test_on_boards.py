@@ -141,10 +141,7 @@ def test_bus_and_qemu_models_agree_in_instructions(tmp_path: Path) -> None:
         board = boards.load(f"pynq-z1:memory=ocm,driver={driver}")
         compiled = _compiled(board, 2)
         image, sample = firmware.build(board, list(compiled.values())), VTA_CASES[0].runs()[0]
-        with (
-            attach(board, "virtual", log_directory=tmp_path) as connection,
-            HostDriven(connection, image) as session,
-        ):
+        with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
             with pytest.raises(DeviceFault, match=r"the logic is empty: board\.program-fpga"):
                 _check(session, compiled)
             assert connection.program_logic(_bitstream(tmp_path)).design

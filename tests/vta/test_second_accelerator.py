@@ -117,10 +117,7 @@ def test_network_split_on_a_virtual_board_is_reported(multipliers: Boards, tmp_p
     assert done.returncode == 0, done.stderr
     (report,) = (tmp_path / "report").glob("*/compile.json")
     decided = {each["where"]: each["reason"] for each in json.loads(report.read_text())["decisions"]}
-    assert decided == {
-        "multiplier": "accelerator=all requests it",
-        "CPU": "it multiplies matrices, and no windows",
-    }
+    assert decided == {"multiplier": "accelerator=all requests it", "CPU": "it multiplies matrices, and no windows"}
 
 
 @pytest.mark.slow
@@ -128,10 +125,7 @@ def test_network_split_on_a_virtual_board_is_reported(multipliers: Boards, tmp_p
     ("block", "said"),
     [
         ({"answers": False}, "accelerator failed: the multiplier: no answer"),
-        (
-            {"registers": 0x40023800},
-            "made at 0x40023800 takes 1024 bytes, and overlaps a memory or another device",
-        ),
+        ({"registers": 0x40023800}, "made at 0x40023800 takes 1024 bytes, and overlaps a memory or another device"),
         ({"registers": 0x20000400}, "accelerator.multiplier: registers: 0x20000400 lies in the memory dtcm"),
         ({"registers": 0x58000002}, "made at 0x58000002: not a multiple of 1024"),
         ({"registers": None}, "the accelerator multiplier of mine cannot be driven: its registers are unknown"),

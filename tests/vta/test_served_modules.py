@@ -60,8 +60,7 @@ def test_operators_run_on_a_served_board(
         kinds = ("int32", "int32", "int8")
         tensors = [tvm.runtime.tensor(np.zeros((8, 1, 16), kind), remote.ext_dev(0)) for kind in kinds]
         with pytest.raises(
-            Exception,
-            match=r"(?s)VTA: instruction 0 \(load .*the logic is empty: board.program-fpga.*function vadd of",
+            Exception, match=r"(?s)VTA: instruction 0 \(load .*the logic is empty: board.program-fpga.*function vadd of"
         ):
             early(*tensors)
         del remote, early, tensors

@@ -127,28 +127,19 @@ def test_padding_is_zeros_around_a_dense_tile(vta: VtaSimulator) -> None:
     ("program", "said"),
     [
         (["finish pop_prev=1"], r"instruction 0 \(finish pop_prev=1\): deadlock"),
-        (
-            [LOAD_INP, GEMM + " pop_prev=1", "finish"],
-            r"instruction 1 \(gemm pop_prev=1 .*deadlock: waits for a token",
-        ),
+        ([LOAD_INP, GEMM + " pop_prev=1", "finish"], r"instruction 1 \(gemm pop_prev=1 .*deadlock: waits for a token"),
         (["load mem=INP dram=0 y_size=1 x_size=1", "finish"], "LOAD reads DRAM outside of every buffer, at byte"),
         ([LOAD_INP.replace("y_size=1", "y_size=65535"), "finish"], "LOAD reaches beyond the memory on the chip"),
         (["load mem=OUT x_size=1 y_size=1", "finish"], "LOAD fills UOP, WGT, INP, ACC or ACC_8BIT"),
         ([LOAD_WGT + " xpad0=1", "finish"], "only INP and ACC can be padded"),
         ([LOAD_INP + " push_next=1", "finish"], "tokens are left over"),
         ([LOAD_INP + " pop_prev=1", "finish"], "a token goes to a stage that does not exist"),
-        (
-            [LOAD_ACC + " push_next=1", STORE + " pop_prev=1 push_prev=1", PRODUCT[-1]],
-            "neither GEMM nor ALU computed",
-        ),
+        ([LOAD_ACC + " push_next=1", STORE + " pop_prev=1 push_prev=1", PRODUCT[-1]], "neither GEMM nor ALU computed"),
         ([STORE.replace("OUT", "ACC") + " push_prev=1", PRODUCT[-1]], "STORE takes OUT"),
         ([STORE + " xpad1=1 push_prev=1", PRODUCT[-1]], "STORE has no padding"),
         ([LOAD_UOP, ALU + " op=SHR use_imm=1 imm=-1", "finish"], "SHR shifts right by 0 to 31"),
         ([LOAD_UOP, ALU + " op=5", "finish"], "the ALU has MIN, MAX, ADD and SHR"),
-        (
-            [LOAD_UOP, GEMM.replace("iter_in=1", "iter_in=9999") + " src_in=9", "finish"],
-            "the source .* leaves its mem",
-        ),
+        ([LOAD_UOP, GEMM.replace("iter_in=1", "iter_in=9999") + " src_in=9", "finish"], "the source .* leaves its mem"),
         (
             [LOAD_UOP, GEMM.replace("iter_in=1", "iter_in=9999") + " dst_in=9", "finish"],
             "the destination .* leaves ACC",

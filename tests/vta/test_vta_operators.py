@@ -238,9 +238,7 @@ def test_generated_shapes(env: vta.Env, seed: int) -> None:
     pads = tuple(draw(0, size - 1) for size in (kernel[0], kernel[0], kernel[1], kernel[1]))
     shape = (draw(1, 3), draw(1, 40), draw(5, 12), draw(5, 12))
     check_convolution(
-        env,
-        Conv2d(shape, draw(1, 40), kernel, draw(1, 3), pads, by, bool(draw(0, 1)), bool(draw(0, 1))),
-        seed,
+        env, Conv2d(shape, draw(1, 40), kernel, draw(1, 3), pads, by, bool(draw(0, 1)), bool(draw(0, 1))), seed
     )
     window = (draw(1, 4), draw(1, 4))
     pads = tuple(draw(0, size - 1) for size in (window[0], window[0], window[1], window[1]))

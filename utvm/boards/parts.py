@@ -108,14 +108,7 @@ class Layout(Record):
 
 
 Lack = Literal[
-    "reset cause",
-    "watchpoints",
-    "memory while running",
-    "console",
-    "counter",
-    "bus errors",
-    "execute never",
-    "room",
+    "reset cause", "watchpoints", "memory while running", "console", "counter", "bus errors", "execute never", "room"
 ]
 """Capabilities that a board has unless its file lists them as lacking."""
 

@@ -152,10 +152,7 @@ def find_with_debug_port(where: BoardSelection) -> ReachableBoard:
 
 def check_counts(reachable: ReachableBoard) -> None:
     """Raise if the board has no counter."""
-    if reachable.board.cycle_counter == "none" or {"debug port"} == reachable.capabilities & {
-        "debug port",
-        "counter",
-    }:
+    if reachable.board.cycle_counter == "none" or {"debug port"} == reachable.capabilities & {"debug port", "counter"}:
         raise ConfigError(
             f"{reachable.board.name} has no counter, which this command needs",
             "use model.run or model.eval; on a Cortex-M with SysTick, set cycle_counter: systick",

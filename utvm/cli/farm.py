@@ -26,12 +26,7 @@ _PAGE = "docs/farm.md"
     },
 )
 def up(
-    _: Context,
-    virtual: str = "",
-    name: str = "",
-    address: str = "",
-    port: int = 20408,
-    anyone: bool = False,
+    _: Context, virtual: str = "", name: str = "", address: str = "", port: int = 20408, anyone: bool = False
 ) -> None:
     """Run a farm's coordinator on this computer and offer its boards, until Ctrl-C."""
 
@@ -48,12 +43,7 @@ def up(
     },
 )
 def export(
-    _: Context,
-    through: str = "",
-    virtual: str = "",
-    name: str = "",
-    address: str = "",
-    port: int = 20408,
+    _: Context, through: str = "", virtual: str = "", name: str = "", address: str = "", port: int = 20408
 ) -> None:
     """Offer this computer's boards to a farm, directly or through ssh, until Ctrl-C."""
 

@@ -71,10 +71,7 @@ def _show_flaky(since: str) -> None:
         start = start_of(history, since) if since else int(time.time()) - _MONTH
         flaky = flaky_tests(history, start)
     OUT.results(
-        {
-            "since": format_time(start),
-            "flaky": [{**asdict(test), "probability": test.probability} for test in flaky],
-        }
+        {"since": format_time(start), "flaky": [{**asdict(test), "probability": test.probability} for test in flaky]}
     )
     if flaky:
         OUT.table(

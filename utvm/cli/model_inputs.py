@@ -77,8 +77,7 @@ def quantise_inputs(library: Library, values: Sequence[npt.NDArray[np.generic]])
 def _to_sample(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
     if numbers.size != math.prod(tensor.shape):
         raise ConfigError(
-            f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers",
-            "give one sample",
+            f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers", "give one sample"
         )
     return convert_numbers(numbers.reshape(tensor.shape), tensor)
 

@@ -193,14 +193,7 @@ def _compare_profiles(first: Path, second: Path) -> None:
         *("makes", ">before", ">after", ">ratio", ">per MAC before", ">after"),
         rows=[
             *(
-                (
-                    makes,
-                    _count(one),
-                    _count(other),
-                    _ratio(_count(one), _count(other)),
-                    _per_mac(one),
-                    _per_mac(other),
-                )
+                (makes, _count(one), _count(other), _ratio(_count(one), _count(other)), _per_mac(one), _per_mac(other))
                 for makes, one, other in rows
             ),
             ("all", before.total, after.total, _ratio(before.total, after.total), "", ""),

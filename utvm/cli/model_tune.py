@@ -64,10 +64,7 @@ def tune_model(request: TuneChoice, where: CountingChoice) -> None:
 
         tuner = Tuner(layers_of(model, board.target), measurer, origin, log, known, _SEED)
         if not tuner.layers:
-            raise ConfigError(
-                f"{model.origin}: no layer has more than one kernel",
-                "there is nothing to tune",
-            )
+            raise ConfigError(f"{model.origin}: no layer has more than one kernel", "there is nothing to tune")
         start = time.monotonic()
         is_complete = _search(tuner, request.trials)
         seconds = time.monotonic() - start

@@ -158,11 +158,7 @@ def resolve(
             f"environment.yaml: machine.packages conflict with {missing}", "choose others for the machine"
         )
     machine = tuple(package for package in all_packages if package not in set(packages))
-    if current and (current.recipe, current.packages, current.machine) == (
-        recipe.debian_digest,
-        packages,
-        machine,
-    ):
+    if current and (current.recipe, current.packages, current.machine) == (recipe.debian_digest, packages, machine):
         return current  # The date is in every layer: keep it if nothing has changed.
     return DebianLock(date=date, recipe=recipe.debian_digest, packages=packages, machine=machine)
 

@@ -25,15 +25,7 @@ from installer.destinations import SchemeDictionaryDestination
 from installer.sources import WheelFile
 
 import utvm
-from utvm.base.storage.cache import (
-    cache_root,
-    content_key,
-    file_digest,
-    is_sealed,
-    mark_used,
-    rename_durably,
-    seal,
-)
+from utvm.base.storage.cache import cache_root, content_key, file_digest, is_sealed, mark_used, rename_durably, seal
 from utvm.environment import rootfs
 from utvm.environment.debian import DebianPackage
 from utvm.environment.locked import Locked, Progress, Store, replace_folder, temporary_root

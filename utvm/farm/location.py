@@ -325,7 +325,6 @@ class ServedBoards:
                 run_bound([*login, f"rm -f {remote_socket}"])
         if code == ExitCode.USAGE:
             raise ConfigError(
-                f"{lease.place} cannot be served: {last_lines(path)}",
-                "run board.serve at its host to see the error",
+                f"{lease.place} cannot be served: {last_lines(path)}", "run board.serve at its host to see the error"
             )
         return lease.lost or f"its server exited with code {code}; its log: {path}"

@@ -96,8 +96,7 @@ def build(
     """
     if in_ram and executor == "standing_alone":
         raise errors.ConfigError(
-            "a standalone image starts by itself after a reset: it cannot be in RAM alone",
-            "leave --set in-ram out",
+            "a standalone image starts by itself after a reset: it cannot be in RAM alone", "leave --set in-ram out"
         )
     toolchain = board.compiler
     image = image_sources(board, libraries, executor, stored, pipe, in_ram, able, module)

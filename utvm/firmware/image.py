@@ -315,11 +315,7 @@ def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: byte
 
 
 def _registers_of_caller(
-    entries: Sequence[FDE],
-    at: int,
-    now: Mapping[int, int],
-    word: Callable[[int], int | None],
-    convention: Convention,
+    entries: Sequence[FDE], at: int, now: Mapping[int, int], word: Callable[[int], int | None], convention: Convention
 ) -> dict[int, int] | None:
     for entry in entries:
         start = entry["initial_location"]

@@ -166,10 +166,7 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
         if served:  # The free space after all sections in the stretch of data is clients' memory.
             stretch = _data_stretch(board)
             ends = [address + needed[name].size for name, address in addresses.items() if name in needed]
-            heap = (
-                max((end for end in ends if stretch.start < end <= stretch.end), default=stretch.end),
-                stretch.end,
-            )
+            heap = (max((end for end in ends if stretch.start < end <= stretch.end), default=stretch.end), stretch.end)
         script.write_text(linker_script(board, addresses, constants, heap), encoding="utf-8")
         # Sections that have grown may overlap until they are moved.
         objects.link(image, linker_script=script, map_file=map_file, options=["-Wl,--no-check-sections"])

@@ -182,12 +182,7 @@ def record_model(request: pytest.FixtureRequest) -> Callable[..., results.ModelR
     """Adds the runs of a model to the report; arguments as :func:`utvm.hil.figures.summarise`."""
 
     def record(
-        name: str,
-        image: Firmware,
-        runs: Sequence[RunResult],
-        *,
-        executor: str,
-        labels: Sequence[int] | None = None,
+        name: str, image: Firmware, runs: Sequence[RunResult], *, executor: str, labels: Sequence[int] | None = None
     ) -> results.ModelResult:
         result = figures.summarise(name, image, runs, executor=executor, labels=labels)
         request.config.stash[_RUN].record_model(result)

@@ -193,12 +193,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
         "board": {"id": board.name, "kind": board.kind, "serial": board.serial},
         "tests": (),
         "models": [
-            {
-                "name": model.name,
-                "executor": model.executor,
-                "outputs_sha256": model.outputs_sha256,
-                **model.figures,
-            }
+            {"name": model.name, "executor": model.executor, "outputs_sha256": model.outputs_sha256, **model.figures}
         ],
         "verdict": Verdict.PASSED.value,
         "trouble": "",

@@ -142,10 +142,7 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
         "environment": {
             "digest": environment["digest"],
             "lock": None,
-            "place": {
-                **dict.fromkeys(("kind", "hostname", "frozen", "environment", "installed", "lease")),
-                **place,
-            },
+            "place": {**dict.fromkeys(("kind", "hostname", "frozen", "environment", "installed", "lease")), **place},
         },
         "tests": [_not_run({**test, "node": test["id"], "id": case_id(test["id"])}) for test in content["tests"]],
         "models": [_with_counts({"id": None, "image_sha256": None, **model}) for model in content["models"]],

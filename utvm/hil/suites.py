@@ -50,12 +50,7 @@ def run(
     from utvm import boards  # slow to import, and pytest imports this module in every environment
 
     boards.load(choice.board)  # pytest without a board would run the suites without our fixtures
-    arguments = [
-        *_for_pytest(choice, suites),
-        *words(choice),
-        *words(reports),
-        f"--latency-us={choice.latency_us}",
-    ]
+    arguments = [*_for_pytest(choice, suites), *words(choice), *words(reports), f"--latency-us={choice.latency_us}"]
     outcome = _OwnExitCode()
     try:
         status = pytest.main(arguments, plugins=[outcome])

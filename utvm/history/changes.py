@@ -146,11 +146,7 @@ def changes(history: sqlite3.Connection, since: int) -> list[Change]:
 
     A series without earlier values is compared with its first value since then.
     """
-    points = [
-        *_counted_figures(history, since),
-        *_measured_figures(history, since),
-        *_changed_tests(history, since),
-    ]
+    points = [*_counted_figures(history, since), *_measured_figures(history, since), *_changed_tests(history, since)]
     return sorted(points, key=lambda change: (change.what != "test", change.at))
 
 

@@ -103,9 +103,7 @@ def _job_link() -> str:
 
 
 def summary(
-    history: sqlite3.Connection,
-    since: int | None = None,
-    limit_of: Callable[[str, str, str, str], str] = lambda *_: "",
+    history: sqlite3.Connection, since: int | None = None, limit_of: Callable[[str, str, str, str], str] = lambda *_: ""
 ) -> str:
     """Markdown: failed tests of the last night, and changes in it, or since a time in seconds since the epoch.
 

@@ -57,12 +57,7 @@ class GdbClient:
     go, one = b"c", b"s"  # packets to continue and to execute one instruction
 
     def __init__(
-        self,
-        channel: socket.socket,
-        *,
-        timeout: float = 10.0,
-        advice: str = _OPENOCD_ADVICE,
-        breakpoint_kind: int = 2,
+        self, channel: socket.socket, *, timeout: float = 10.0, advice: str = _OPENOCD_ADVICE, breakpoint_kind: int = 2
     ) -> None:
         self._channel = channel
         self._timeout = timeout

@@ -249,8 +249,7 @@ def _check(name: str, platform: Platform, board: boards.Board, options: Mapping[
         )
     for missing in platform.options.keys() - options.keys():
         raise ConfigError(
-            f"the platform {name} needs the option {missing}: {platform.options[missing]}",
-            f"--option {missing}=...",
+            f"the platform {name} needs the option {missing}: {platform.options[missing]}", f"--option {missing}=..."
         )
     for unknown in options.keys() - platform.options.keys():
         known = ", ".join(platform.options) or "it has none"

@@ -143,10 +143,7 @@ def quantize(
     quantizer = quantization.QDQQuantizer(
         *(prepared, True, False, types["int8"], types[activations]),
         *(quantization.TensorsData(method, ranges), [], [], operators),
-        {
-            "ActivationSymmetric": activations == "int16",
-            "TensorQuantOverrides": overrides,
-        },
+        {"ActivationSymmetric": activations == "int16", "TensorQuantOverrides": overrides},
     )
     with _named_errors("quantise"):
         quantizer.quantize_model()

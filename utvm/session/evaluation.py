@@ -36,10 +36,7 @@ class Mismatch:
 
 
 def compare(
-    sample: int,
-    tensors: Sequence[Tensor],
-    outputs: Sequence[npt.NDArray[Any]],
-    expected: Sequence[npt.NDArray[Any]],
+    sample: int, tensors: Sequence[Tensor], outputs: Sequence[npt.NDArray[Any]], expected: Sequence[npt.NDArray[Any]]
 ) -> list[Mismatch]:
     """Compare the outputs of one sample bit for bit: NaN equals the same NaN, 0.0 differs from -0.0."""
     mismatches = []

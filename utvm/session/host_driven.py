@@ -114,8 +114,7 @@ class HostDriven:
         if pc == self._symbol(_TURN):
             return
         record = fault.FaultRecord.parse(
-            self.connection.read_memory(self._symbol("utvm_fault"), fault.RECORD_SIZE),
-            self.firmware.board.architecture,
+            self.connection.read_memory(self._symbol("utvm_fault"), fault.RECORD_SIZE), self.firmware.board.architecture
         )
         if record is not None:
             stack = self.connection.read_memory(record.stack, record.stack_bytes) if record.stack_bytes else b""

@@ -126,11 +126,7 @@ class Profile:
 
 
 def profile_of(
-    library: Library,
-    board: str,
-    unit: str,
-    counts: Sequence[int],
-    waits: Mapping[str, Sequence[int]] | None = None,
+    library: Library, board: str, unit: str, counts: Sequence[int], waits: Mapping[str, Sequence[int]] | None = None
 ) -> Profile:
     """Combine the counts of each step, and its waits, with the library's metadata."""
     steps = tuple(

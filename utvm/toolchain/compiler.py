@@ -113,8 +113,7 @@ class Toolchain:
         path = shutil.which(self.data.prefix + name)
         if path is None:
             raise errors.ToolchainError(
-                f"{self.data.prefix}{name} is not installed",
-                f"sudo apt-get install {' '.join(self.data.packages)}",
+                f"{self.data.prefix}{name} is not installed", f"sudo apt-get install {' '.join(self.data.packages)}"
             )
         return Path(path)
 

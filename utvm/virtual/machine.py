@@ -62,11 +62,7 @@ class BoardModel(CoreThread):
         kind = KINDS[spec.cpu]
         self.port_ids = replace(kind.port, others=spec.access_ports)
         self._cpu = CortexM(
-            kind,
-            self._bus,
-            interrupts=spec.interrupts,
-            vector_table=spec.reset_vector_base,
-            timing=spec.timing,
+            kind, self._bus, interrupts=spec.interrupts, vector_table=spec.reset_vector_base, timing=spec.timing
         )
         super().__init__(spec.name, self._cpu)
         self.signals = Signals(self._cpu.now, self._cpu.reschedule)

@@ -18,12 +18,7 @@ pytestmark = pytest.mark.slow
 When = Callable[["subprocess.Popen[bytes]"], bool]
 
 
-def _killed(
-    real: Real,
-    *words: str,
-    when: When,
-    by: signal.Signals = signal.SIGKILL,
-) -> int:
+def _killed(real: Real, *words: str, when: When, by: signal.Signals = signal.SIGKILL) -> int:
     """Start a command, send it a signal once it has got so far, and return its exit code."""
     command = [sys.executable, "-m", "utvm", *words]
     with subprocess.Popen(command, env=real.environment, stdout=subprocess.DEVNULL) as running:
@@ -85,10 +80,7 @@ def test_a_suspension_whose_command_is_killed_keeps_the_memory(up: Real) -> None
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
-    [
-        ("vm.up", "--fresh"),
-        pytest.param(("vm.snapshot", "--restore", "ready"), marks=pytest.mark.nightly),
-    ],
+    [("vm.up", "--fresh"), pytest.param(("vm.snapshot", "--restore", "ready"), marks=pytest.mark.nightly)],
     ids="_".join,
 )
 def test_machine_starts_after_its_restore_was_killed(up: Real, words: tuple[str, ...]) -> None:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 def test_it_has_the_checkout_and_the_environment(up: Real) -> None:
     assert up.said("sh -c 'pwd; id -un; test -w . && head -1 README.md; echo $UTVM_VENV'") == [
-        *("/utvm", "vagrant", "# utvm", "/opt/utvm"),
+        *("/utvm", "vagrant", "# utvm", "/opt/utvm")
     ]
     assert up.said("sh -c 'ls -d .git .venv build 2>/dev/null; true'") == []
 
@@ -70,11 +70,7 @@ def test_its_keys_are_its_own(up: Real) -> None:
 
 
 @pytest.mark.nightly  # by day, in a container
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, signal.SIGKILL],
-    ids=lambda one: str(one.name),
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda one: str(one.name))
 def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "utvm", "vm.run", "sh -c 'echo ready; exec sleep 98765'"],
@@ -142,7 +138,7 @@ def test_a_second_up_changes_nothing_but_the_checkout(up: Real) -> None:
     up.said("sh -c 'echo mine >/dev/shm/memory; echo mine >README.md; mkdir -p build; echo built >build/report'")
     up.do("vm.up")
     assert up.said("sh -c 'head -1 README.md; cat /dev/shm/memory build/report ~/replaced/README.md'") == [
-        *("# utvm", "mine", "built", "mine"),
+        *("# utvm", "mine", "built", "mine")
     ]
 
 

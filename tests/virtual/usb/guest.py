@@ -25,13 +25,7 @@ from utvm.base.process.service import Subprocess
 from utvm.errors import ProbeError
 
 ROOT = Path(__file__).parents[3]
-MODULES = (
-    "usb-common",
-    "usbcore",
-    "xhci-hcd",
-    "xhci-pci",
-    "cdc-acm",
-)  # in the order in which they need each other
+MODULES = ("usb-common", "usbcore", "xhci-hcd", "xhci-pci", "cdc-acm")  # in the order in which they need each other
 _PATIENCE = 120.0  # seconds that anything in the guest may take
 
 INIT = f"""#!/bin/busybox sh
@@ -160,18 +154,7 @@ class Guest:
         self._listener.listen()
         self._listener.settimeout(_PATIENCE)
         command: list[str | Path] = ["qemu-system-x86_64", "-M", "pc", "-accel", "tcg"]
-        command += [
-            "-m",
-            "256",
-            "-nodefaults",
-            "-display",
-            "none",
-            "-no-reboot",
-            "-kernel",
-            kernel,
-            "-initrd",
-            image,
-        ]
+        command += ["-m", "256", "-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel, "-initrd", image]
         command += ["-append", "console=ttyS0 quiet panic=-1 no_timer_check", "-device", "qemu-xhci,p2=8"]
         command += ["-chardev", f"socket,id=serial,path={directory}/serial", "-serial", "chardev:serial"]
         for number, path in enumerate(usb):

@@ -56,11 +56,7 @@ class Watchdog:
     """
 
     def __init__(
-        self,
-        process: "subprocess.Popen[bytes]",
-        *,
-        always_busy: bool = False,
-        poke: Callable[[], None] | None = None,
+        self, process: "subprocess.Popen[bytes]", *, always_busy: bool = False, poke: Callable[[], None] | None = None
     ) -> None:
         self.reason = ""
         self._process = process

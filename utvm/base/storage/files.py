@@ -185,8 +185,7 @@ def _check_can_write(folder: Path, path: str | Path) -> None:
             pass
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be written: {error.strerror}",
-            f"choose another folder: {folder} is not writable",
+            f"{path}: cannot be written: {error.strerror}", f"choose another folder: {folder} is not writable"
         ) from error
 
 

@@ -33,11 +33,7 @@ def shared_directory() -> Path | None:
 
 @contextlib.contextmanager
 def hold(
-    name: str,
-    *,
-    directory: Path | None = None,
-    patience: float = 0.0,
-    waiting: Callable[[str], None] = lambda _: None,
+    name: str, *, directory: Path | None = None, patience: float = 0.0, waiting: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
     """Hold the named lock while the ``with`` block runs.
 

@@ -98,8 +98,7 @@ def _refuse(language: str, text: str, letters: str) -> None:
     bad = next((letter for letter in text if letter in letters or "\ud800" <= letter < "\udc80"), "")
     if bad:
         raise ConfigError(
-            f"'{printable(text)}' cannot be given to {language}: it contains {printable(bad)}",
-            "rename it",
+            f"'{printable(text)}' cannot be given to {language}: it contains {printable(bad)}", "rename it"
         )
 
 

@@ -18,13 +18,7 @@ from utvm.virtual.vta import MODEL
 from utvm.virtual.vta.device import REGISTER_BYTES, VtaModel, vta_peripheral
 from utvm.virtual.vta.simulator import STAGES, modelled_steps
 
-_SHOWN = (
-    "instructions",
-    "dram_nbytes",
-    "tokens",
-    *(f"modelled_{stage}_cycles" for stage in STAGES),
-    "modelled_cycles",
-)
+_SHOWN = ("instructions", "dram_nbytes", "tokens", *(f"modelled_{stage}_cycles" for stage in STAGES), "modelled_cycles")
 
 _LINE = 64  # Bytes of the longest cache line.
 
@@ -69,13 +63,7 @@ def _fit(block: _Vta, folder: Path) -> accelerators.BoardAccelerator:
     model = accelerators.Sources(MODEL, (MODEL[0].parent,))
     identity = _identity(configuration.bitstream)
     accelerator = accelerators.BoardAccelerator(
-        identity,
-        offer,
-        driver,
-        model,
-        reads=(Path(configuration.where),),
-        explain=explain,
-        model_steps=model_steps,
+        identity, offer, driver, model, reads=(Path(configuration.where),), explain=explain, model_steps=model_steps
     )
     if block.registers is None:
         return accelerator

@@ -111,8 +111,7 @@ def check_words(*texts: str) -> None:
     for text in texts:
         if not (text.isprintable() and text.isascii() and len(text) < 200):
             raise ConfigError(
-                f"{text[:60]!r} is not a valid name for a chip or its description",
-                "use printable ASCII characters",
+                f"{text[:60]!r} is not a valid name for a chip or its description", "use printable ASCII characters"
             )
 
 

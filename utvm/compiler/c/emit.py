@@ -90,8 +90,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
         steps.append((operators[step.function], used))
     if max(len(tensors), len(steps), len(operators)) > _MOST:
         raise errors.CompileError(
-            f"the graph executor cannot number {len(tensors)} tensors and {len(steps)} steps",
-            "use the executor aot",
+            f"the graph executor cannot number {len(tensors)} tensors and {len(steps)} steps", "use the executor aot"
         )
     return Description(_binary(list(tensors), steps), _text(list(tensors), steps, list(operators), names))
 

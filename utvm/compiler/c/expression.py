@@ -24,14 +24,7 @@ _SHIFTS_AND_BITS = {
     "BitwiseXor": ("^", 7),
     "BitwiseOr": ("|", 6),
 }
-_COMPARISONS = {
-    "LT": ("<", 10),
-    "LE": ("<=", 10),
-    "GT": (">", 10),
-    "GE": (">=", 10),
-    "EQ": ("==", 9),
-    "NE": ("!=", 9),
-}
+_COMPARISONS = {"LT": ("<", 10), "LE": ("<=", 10), "GT": (">", 10), "GE": (">=", 10), "EQ": ("==", 9), "NE": ("!=", 9)}
 _LOGIC = {"And": ("&&", 5), "Or": ("||", 4)}
 _DIVISIONS = {"Div": "quotient", "Mod": "remainder"}
 _HELPERS = {"Max": "max", "Min": "min", "FloorDiv": "floordiv", "FloorMod": "floormod"}
@@ -232,8 +225,7 @@ class ExpressionPrinter:
         # isnan is a macro for all types.
         suffix = "f" if element_type(arguments[0]) == "float32" and name != "isnan" else ""
         return Text(
-            f"{name}{suffix}({', '.join(item.text for item in printed)})",
-            is_data=any(item.is_data for item in printed),
+            f"{name}{suffix}({', '.join(item.text for item in printed)})", is_data=any(item.is_data for item in printed)
         )
 
     def _bitwise_not(self, a: Any, dtype: str) -> Text:

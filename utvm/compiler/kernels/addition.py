@@ -48,10 +48,7 @@ def _add(reader: Reader, reals: Sequence[Real], goal: Goal, subtract: bool, name
     record = Addition(
         (views[0].shape or (1,), views[1].shape or (1,)),
         (first.quantity.zero, second.quantity.zero),
-        (
-            fixed_point.rescale([first.quantity.scale / common]),
-            fixed_point.rescale([second.quantity.scale / common]),
-        ),
+        (fixed_point.rescale([first.quantity.scale / common]), fixed_point.rescale([second.quantity.scale / common])),
         subtract,
         fixed_point.rescale([common / (2 ** _SHIFTS[dtype] * goal.quantity.scale)]),
         goal.quantity.zero,

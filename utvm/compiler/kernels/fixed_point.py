@@ -46,8 +46,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 def rescale(reals: Sequence[float] | npt.NDArray[np.float64]) -> Rescale:
     pairs = [quantize_multiplier(float(real)) for real in reals]
     return Rescale(
-        np.array([multiplier for multiplier, _ in pairs], np.int32),
-        np.array([shift for _, shift in pairs], np.int32),
+        np.array([multiplier for multiplier, _ in pairs], np.int32), np.array([shift for _, shift in pairs], np.int32)
     )
 
 

@@ -63,8 +63,7 @@ def _roots(sums: Any) -> Any:
 
     small = stage("small", lambda row: _small(sums[row]))
     value = stage(
-        "value",
-        lambda row: tirx.shift_right(tirx.shift_left(small[row], number(2) * _pairs(small[row])), number(1)),
+        "value", lambda row: tirx.shift_right(tirx.shift_left(small[row], number(2) * _pairs(small[row])), number(1))
     )
     root = stage("one", lambda row: number(_ONE))
     for step in range(_STEPS):

@@ -107,11 +107,7 @@ def _by_unit(weights: Array) -> Array:
 
 
 def _run(
-    cell: "_FloatCell | _IntegerCell",
-    sizes: _Sizes,
-    read: Sequence[Any],
-    writes: Sequence[Any],
-    own: Mapping[str, Any],
+    cell: "_FloatCell | _IntegerCell", sizes: _Sizes, read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]
 ) -> None:
     data, old_hidden, old_cell, weights, recurrent, bias, *tables = read
     totals = [tables.pop(0), tables.pop(0)] if cell.in_fours else []

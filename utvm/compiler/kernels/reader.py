@@ -138,12 +138,7 @@ class Reader:
         return [self.arrange(view, back) for view in views], order
 
     def add(
-        self,
-        work: Computation | Native,
-        inputs: Sequence[Value],
-        name: str,
-        shape: Sequence[int],
-        dtype: str = "int8",
+        self, work: Computation | Native, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
     ) -> Value:
         output = Value(name, tensor_type(shape, dtype))
         self.append(work, inputs, output)
@@ -212,13 +207,7 @@ class Reader:
             return array
         call = self.call(expression)
         name = operator_name(call)
-        if name not in (
-            "relax.permute_dims",
-            "relax.reshape",
-            "relax.expand_dims",
-            "relax.squeeze",
-            "relax.multiply",
-        ):
+        if name not in ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.multiply"):
             return None
         first = self.array(call.args[0])
         if first is None:

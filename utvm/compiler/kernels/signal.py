@@ -76,10 +76,7 @@ def _sizes(name: str, use: Use, settings: Sequence[int]) -> tuple[bool, tuple[in
         sizes = (rows, length)
     elif name == "SignalFramer":
         frame, step, _ = settings
-        fits, sizes = (
-            result * step == size * frame and length % step == 0 and step <= frame,
-            (rows, length // step),
-        )
+        fits, sizes = (result * step == size * frame and length % step == 0 and step <= frame, (rows, length // step))
     elif name == "SignalStacker":
         channels, left, right, step = settings
         both, sizes = left + right + 1, ()

@@ -50,10 +50,7 @@ def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activ
         if bias is not None:
             total = total + read[-1][channel]
         factor = [number(table[0]) if single else read[place][channel] for place, table in enumerate(scaling)]
-        if wide:
-            value = rescale_wide(total, *(part.astype("int64") for part in factor))
-        else:
-            value = rescale_by(total, *factor)
+        value = rescale_wide(total, *(part.astype("int64") for part in factor)) if wide else rescale_by(total, *factor)
         return clamp_value(value + zero, *bounds, dtype)
 
     data_zero = zero_of(use.input(2 if use.operator.name == "TRANSPOSE_CONV" else 0))
@@ -261,12 +258,7 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
     channels, rows, columns, depth = weights.shape
     before = [
         padding_before(
-            options.Padding(),
-            result.shape[1 + axis],
-            (rows, columns)[axis],
-            strides[axis],
-            1,
-            data.shape[1 + axis],
+            options.Padding(), result.shape[1 + axis], (rows, columns)[axis], strides[axis], 1, data.shape[1 + axis]
         )[0]
         for axis in (0, 1)
     ]

@@ -290,11 +290,7 @@ def _number(
 
 class _Filler:
     def __init__(
-        self,
-        memory: Memory,
-        spans: Mapping[Key, Span],
-        shared: Mapping[tuple[Key, Key], int],
-        uses: Mapping[Key, int],
+        self, memory: Memory, spans: Mapping[Key, Span], shared: Mapping[tuple[Key, Key], int], uses: Mapping[Key, int]
     ) -> None:
         self._memory = memory
         self._spans = spans

@@ -30,13 +30,7 @@ _TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
 
 def metadata(
-    library: Library,
-    model: Model,
-    terms: Terms,
-    *,
-    time: int,
-    misra: Mapping[str, int] | None,
-    stack: RunStack | None,
+    library: Library, model: Model, terms: Terms, *, time: int, misra: Mapping[str, int] | None, stack: RunStack | None
 ) -> dict[str, object]:
     """Return the content of ``metadata.json``."""
     moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
@@ -104,10 +98,7 @@ def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
 def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
     return {
         "version": _OWN_VERSION,
-        "generator": {
-            "utvm": utvm.__version__,
-            **{package: importlib.metadata.version(package) for package in _TOOLS},
-        },
+        "generator": {"utvm": utvm.__version__, **{package: importlib.metadata.version(package) for package in _TOOLS}},
         "model": {
             "format": model.format,
             "sha256": hashlib.sha256(model.content).hexdigest(),

@@ -144,10 +144,7 @@ class Recogniser:
         shape = [extent + sum(widths[2 * axis : 2 * axis + 2]) for axis, extent in enumerate(base.shape)]
         padded = relax.op.nn.pad(relax.Var("x", base.type), widths, "constant", float(number))
         output = self._reader.add(
-            Native(lambda inputs: _same_call(padded, inputs), "relax.nn.pad", padded),
-            [base],
-            str(variable.name),
-            shape,
+            Native(lambda inputs: _same_call(padded, inputs), "relax.nn.pad", padded), [base], str(variable.name), shape
         )
         self._reader.set_real(variable, replace(real, view=View(output, order)))
 

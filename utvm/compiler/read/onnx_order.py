@@ -36,10 +36,7 @@ def put_in_order(proto: onnx.ModelProto, origin: str) -> bool:
     if proto.ir_version < 4 and {item.name for item in proto.graph.initializer} - {
         item.name for item in proto.graph.input
     }:
-        proto.ir_version, inlined = (
-            4,
-            True,
-        )  # Before, each constant had to be an input, which not all exporters knew.
+        proto.ir_version, inlined = (4, True)  # Before, each constant had to be an input, which not all exporters knew.
     graphs = list(_graphs(proto.graph))
     widened = _widen(graphs)
     return any((inlined, widened, *map(_fold, graphs), *map(_open_sizes, graphs), *map(_sort, graphs)))

@@ -49,10 +49,7 @@ def _refusal(origin: str, kind: str, hint: str) -> ConfigError:
 
 
 def _refuse(
-    origin: str,
-    text: str,
-    table: list[tuple[str, str, str]],
-    search: Callable[[str, str, re.RegexFlag], object],
+    origin: str, text: str, table: list[tuple[str, str, str]], search: Callable[[str, str, re.RegexFlag], object]
 ) -> None:
     for pattern, kind, hint in table:
         if search(pattern, text, re.MULTILINE):

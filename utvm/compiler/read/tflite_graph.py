@@ -15,14 +15,7 @@ import tflite
 from utvm.compiler.model import Model
 from utvm.compiler.read.tflite_decode import with_unpacked_weights
 from utvm.compiler.read.tflite_fold import fold_graph, set_shapes
-from utvm.compiler.read.tflite_records import (
-    Buffer,
-    Quantisation,
-    Table,
-    TfliteGraph,
-    TfliteOperator,
-    TfliteTensor,
-)
+from utvm.compiler.read.tflite_records import Buffer, Quantisation, Table, TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_state import with_constant_conditions, with_states
 from utvm.errors import CompileError, ConfigError, did_you_mean
 
@@ -183,10 +176,7 @@ IDENTIFIER = b"TFL3"  # Bytes 4 to 7 of every file.
 
 
 def from_tflite(
-    content: bytes,
-    name: str,
-    origin: str | None = None,
-    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    content: bytes, name: str, origin: str | None = None, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> Model:
     from utvm.compiler.read.tflite_validate import check
 

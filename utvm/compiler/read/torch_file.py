@@ -34,8 +34,7 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
         import torch
     except ImportError as error:
         raise ConfigError(
-            f"{origin}: is a PyTorch model, and PyTorch is not installed",
-            "install the extra: pip install .[torch]",
+            f"{origin}: is a PyTorch model, and PyTorch is not installed", "install the extra: pip install .[torch]"
         ) from error
     if _MARK in content:
         _know_quantisation(origin)

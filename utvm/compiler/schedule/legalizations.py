@@ -162,9 +162,7 @@ _Combine = Callable[[Any, Any], Any]
 def _legalize_scan(name: str, combine: _Combine, neutral: int, builder: Any, call: Any) -> Any:
     axis, exclusive = int(call.attrs.axis), bool(call.attrs.exclusive)
     return builder.call_te(
-        lambda source: _scan(source, name, combine, neutral, axis, exclusive),
-        call.args[0],
-        primfunc_name_hint=name,
+        lambda source: _scan(source, name, combine, neutral, axis, exclusive), call.args[0], primfunc_name_hint=name
     )
 
 

@@ -321,13 +321,7 @@ def address(load: Any, values: dict[int, npt.NDArray[np.int64]]) -> npt.NDArray[
     return place
 
 
-_ARITHMETIC = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "FloorDiv": np.floor_divide,
-    "FloorMod": np.mod,
-}
+_ARITHMETIC = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "FloorDiv": np.floor_divide, "FloorMod": np.mod}
 
 
 def _value(index: Any, values: dict[int, npt.NDArray[np.int64]]) -> Any:

@@ -29,8 +29,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     if probe is not None:
         if probe.by_path:
             raise ConfigError(
-                f"pyOCD selects a probe only by its serial number, and two have {probe.serial_number}",
-                "use OpenOCD",
+                f"pyOCD selects a probe only by its serial number, and two have {probe.serial_number}", "use OpenOCD"
             )
         caps = board.capabilities_of(kind_of(probe), match_of(board, probe))
 

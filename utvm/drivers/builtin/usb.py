@@ -8,10 +8,7 @@ from utvm import boards, errors
 from utvm.base.text.quoting import tcl
 from utvm.drivers import connection, driver
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import (
-    check_identity,
-    start_openocd,
-)
+from utvm.drivers.driver import check_identity, start_openocd
 from utvm.errors import ProbeError
 from utvm.probe import choice, debug_port, usb, vitals
 from utvm.probe.debug_port import OpenOcdPort

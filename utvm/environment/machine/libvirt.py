@@ -87,9 +87,7 @@ def virsh(*words: str, timeout: float = _PATIENCE) -> str:
     try:
         # Explicitly "system": a user's own libvirt, the default for users, cannot create networks.
         return run_tool(
-            ["env", "LC_ALL=C", "virsh", "--quiet", "--connect", _URI, *words],
-            timeout=timeout,
-            error=ProvisionError,
+            ["env", "LC_ALL=C", "virsh", "--quiet", "--connect", _URI, *words], timeout=timeout, error=ProvisionError
         )
     except ProvisionError as error:
         raise _translate_error(error.message) from None

@@ -102,8 +102,7 @@ class Machine:
             machine = self._require_own()
             if machine.state is State.SUSPENDED:
                 raise ProvisionError(
-                    "the machine is suspended: it would have to be resumed to be shut down",
-                    "./inv vm.up, then vm.halt",
+                    "the machine is suspended: it would have to be resumed to be shut down", "./inv vm.up, then vm.halt"
                 )
             if machine.state in (State.RUNNING, State.PAUSED):
                 if machine.state is State.PAUSED:

@@ -185,8 +185,7 @@ def _as_url(where: str) -> str:
     path = Path(where).resolve() if where else LOCAL_CATALOGUE
     if not path.is_file():
         raise ConfigError(
-            f"there is no box: {path} does not exist",
-            "build it: ./inv vm.box; or name one: vm.up --box URL",
+            f"there is no box: {path} does not exist", "build it: ./inv vm.box; or name one: vm.up --box URL"
         )
     return path.as_uri()
 

@@ -275,11 +275,7 @@ class ZynqBoard(JtagBoard):
         # The running core is created last: the bus reports changes of memory to it.
         self._second, self._cpu = CortexA9(bus, _PRIVATE, 1), CortexA9(bus, _PRIVATE)
         self._private = PrivatePeripherals(self._cpu, 1, 1)
-        models = {
-            "mpcore": self._make_private,
-            "cadence_uart": self._make_uart,
-            "slcr": lambda _: SystemControl(),
-        }
+        models = {"mpcore": self._make_private, "cadence_uart": self._make_uart, "slcr": lambda _: SystemControl()}
         self._logic = ProgrammableLogic(spec.logic)
         super().__init__(spec, self._cpu, bus, models, lambda: self._logic.bitstream)
         units = (DebugUnit(self._cpu, bus), DebugUnit(self._second, bus))

@@ -52,13 +52,7 @@ class CortexM:
     """
 
     def __init__(
-        self,
-        kind: CoreKind,
-        bus: Bus,
-        *,
-        interrupts: int,
-        vector_table: int,
-        timing: TimingSpec | None = None,
+        self, kind: CoreKind, bus: Bus, *, interrupts: int, vector_table: int, timing: TimingSpec | None = None
     ) -> None:
         self._bus = bus
         self._vector_table = vector_table

@@ -96,11 +96,7 @@ class EmbeddedFlash(ReadProtection, Device):
     sequence_error = 1 << 7
 
     def __init__(
-        self,
-        memory: MemoryBank,
-        options: int,
-        changed: Callable[[int, int], None],
-        set_line: Callable[[bool], None],
+        self, memory: MemoryBank, options: int, changed: Callable[[int, int], None], set_line: Callable[[bool], None]
     ) -> None:
         self._memory = memory
         self._changed = changed

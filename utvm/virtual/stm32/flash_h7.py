@@ -68,11 +68,7 @@ class H7FlashController(ReadProtection, Device):
     protection_shift = 8
 
     def __init__(
-        self,
-        memory: MemoryBank,
-        options: int,
-        changed: Callable[[int, int], None],
-        set_line: Callable[[bool], None],
+        self, memory: MemoryBank, options: int, changed: Callable[[int, int], None], set_line: Callable[[bool], None]
     ) -> None:
         self._memory = memory
         self._fixed = {**_OPTIONS, **_BOOT, _OPTSR_CUR: options, _OPTSR_PRG: options}

@@ -85,12 +85,7 @@ class DeviceDescriptors:
     @property
     def strings(self) -> tuple[str, ...]:
         """The strings, numbered from 1."""
-        return (
-            self.manufacturer,
-            self.name,
-            self.serial_number,
-            *(interface.name for interface in self.interfaces),
-        )
+        return (self.manufacturer, self.name, self.serial_number, *(interface.name for interface in self.interfaces))
 
     @property
     def endpoints(self) -> dict[int, tuple[int, Endpoint]]:

@@ -8,13 +8,7 @@ from html import escape
 from utvm.virtual.vta.simulator import STAGES, Event
 
 _WIDTH, _ROW, _BAR, _LEFT = 960, 56, 24, 90
-_COLOURS = {
-    "load": "#4e79a7",
-    "store": "#e15759",
-    "gemm": "#59a14f",
-    "alu": "#edc948",
-    "finish": "#9c755f",
-}
+_COLOURS = {"load": "#4e79a7", "store": "#e15759", "gemm": "#59a14f", "alu": "#edc948", "finish": "#9c755f"}
 _WAITS = "#dddddd"
 _MARKS = 5  # Marks of the axis, besides 0.
 

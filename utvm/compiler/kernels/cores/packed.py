@@ -93,10 +93,7 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
         return None
     _, width, _ = record.output_shape
     weights = record.weights[..., 0].transpose(0, 2, 1)
-    constants: dict[str, npt.NDArray[Any]] = {
-        "weights": np.ascontiguousarray(weights).ravel(),
-        "scales": table.ravel(),
-    }
+    constants: dict[str, npt.NDArray[Any]] = {"weights": np.ascontiguousarray(weights).ravel(), "scales": table.ravel()}
     constants["geometry"] = geometry(record)
     # A layer that does not shrink its input gains too little to be worth the time.
     narrow = next((item for item in _NARROW if width % item == 0 and record.strides[0] > 1), width)

@@ -71,10 +71,7 @@ class _Divided:
         # The residual operand is the second input.
         others = 1 if self._record.residual is None else 2
         product, rounding = self._product(), self._rounding()
-        if self._is_blocks:
-            parts = [Part(product, (0,))]
-        else:
-            parts = [Part(self._blocking(), (0,)), Part(product, (others,))]
+        parts = [Part(product, (0,))] if self._is_blocks else [Part(self._blocking(), (0,)), Part(product, (others,))]
         return [*parts, Part(rounding, (others + len(parts) - 1, *range(1, others)))]
 
     def _blocking(self) -> records.Operator:
