@@ -85,7 +85,7 @@ def test_own_suites_run_by_name_path_and_expression(demo: Path) -> None:
 def test_a_mixture_of_own_suites_and_utvm_s_is_refused(demo: Path) -> None:
     done = inv("hil", "--board", "host", "--suite", "models,health")
     assert done.returncode == 2
-    assert "two runs" in done.stderr
+    assert "separate runs" in done.stderr
 
 
 @pytest.mark.slow

@@ -219,9 +219,9 @@ def test_what_is_used_most_for_its_size_lies_in_fast_memory() -> None:
 
 def test_too_little_memory_names_region_need_and_room() -> None:
     example = chain([100, 1000, 100])
-    with pytest.raises(DoesNotFitError, match=r"region slow has 900 bytes, .* needs 1\d\d\d"):
+    with pytest.raises(DoesNotFitError, match=r"region slow has 900 bytes, .* need 1\d\d\d"):
         example.plan(Memory((Region("fast", 50), Region("slow", 900))))
-    with pytest.raises(DoesNotFitError, match=r"region fast has 50 bytes, .* needs 1000"):
+    with pytest.raises(DoesNotFitError, match=r"region fast has 50 bytes, .* need 1000"):
         example.plan(Memory((Region("fast", 50), Region("slow")), {"t1": "fast"}))
 
 

@@ -223,7 +223,7 @@ def test_the_mirror_is_apt_s_own_or_the_option_s(monkeypatch: pytest.MonkeyPatch
     assert debian.mirrors(wanted) == {"debian": "http://one/debian", "debian-security": "http://two/sec"}
     assert debian.mirrors(wanted, "http://m/")["debian-security"] == "http://m/debian-security"
     assert debian.mirrors(wanted, "http://m/a/{archive}/2026")["debian"] == "http://m/a/debian/2026"
-    with pytest.raises(ConfigError, match="no URL"):
+    with pytest.raises(ConfigError, match="not a URL"):
         debian.mirrors(wanted, "m.example")
     _apt(monkeypatch, "noble http://one/ubuntu/\n")
     with pytest.raises(ProvisionError, match="no source for debian, debian-security"):
