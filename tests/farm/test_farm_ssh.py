@@ -108,7 +108,7 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("first", "code", "complaint"),
-    [("-oProxyCommand=true", 2, "is not a name of a computer"), ("nowhere.invalid", 3, "nowhere.invalid")],
+    [("-oProxyCommand=true", 2, "is not a host name"), ("nowhere.invalid", 3, "nowhere.invalid")],
 )
 def test_what_cannot_be_joined_is_said(tmp_path: Path, first: str, code: int, complaint: str) -> None:
     done = Farm(tmp_path / "farm").inv("farm.export", f"--through={first}", "--virtual", "host")

@@ -167,7 +167,7 @@ def test_a_file_of_somebody_else_s_is_left_alone(machine: Machine, other: str) -
     else:
         # How an administrator switches rules off.
         path.symlink_to("/dev/null")
-    with pytest.raises(ConfigError, match="not a file of ours"):
+    with pytest.raises(ConfigError, match="was not written by utvm"):
         machine.install(rules_for_boards())
     assert path.read_text() == ("# mine\n" if other == "file" else "")
     assert udev.installed_rules(machine.rules) == ""

@@ -171,7 +171,7 @@ def test_a_tracker_that_was_away_is_found_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "message"),
-    [(b"HTTP/1.1 400\r\n", "it answers b'HTTP'"), (b"", "it says nothing")],
+    [(b"HTTP/1.1 400\r\n", "it answers b'HTTP'"), (b"", "it does not reply")],
     ids=["another protocol", "closes"],
 )
 def test_what_is_no_tracker_is_an_error(answer: bytes, message: str) -> None:

@@ -109,7 +109,7 @@ def test_published_ones_are_known_by_hash(tmp_path: Path, monkeypatch: pytest.Mo
         (with_idcode(0x03722093), "is for a die with IDCODE 0x03722093, and this one has 0x03727093"),
         (made()[:-1], "has 119 bytes of data, and its header says 120"),
         (made(length=10_000_000), "has 120 bytes of data, and its header says 10,000,000"),
-        (made(data=b"\0" * 200), "no synchronisation word"),
+        (made(data=b"\0" * 200), "does not start with a synchronisation word"),
         (made()[:30], "its header is damaged at byte 13, where its design should be"),
         (made().replace(b"e\0\0\0", b"f\0\0\0"), "where its data should be"),
         (b"\x7fELF", "is not a Xilinx bitstream"),

@@ -60,7 +60,7 @@ def test_killed_start_is_recovered_by_the_next(machine: Real, by: signal.Signals
         assert code == 3
         assert machine.left() == []
         return
-    assert "half made" in machine.do("vm.status").stdout
+    assert "incomplete; ./inv vm.up recreates it" in machine.do("vm.status").stdout
     recovered = machine.do("vm.up")
     assert "an earlier start was interrupted" in recovered.stdout + recovered.stderr
     assert machine.said("id -un") == ["vagrant"]
