@@ -41,8 +41,8 @@ def test_time_left_follows_from_what_a_step_counts() -> None:
 def test_without_a_terminal_there_is_a_line_for_each_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_LOOK", 0.01)
-    monkeypatch.setattr(progress, "_SHORT", 0.0)
+    monkeypatch.setattr(progress, "_UPDATE_SECONDS", 0.01)
+    monkeypatch.setattr(progress, "_SHORT_SECONDS", 0.0)
     printed = ""
     with show("thinking") as step:
         for word in ("thinking", "writing"):
@@ -56,7 +56,7 @@ def test_without_a_terminal_there_is_a_line_for_each_step(
 def test_steps_are_printed_unless_the_terminal_is_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("_LOOK", "_SHORT", "_NOW_AND_THEN"):
+    for name in ("_UPDATE_SECONDS", "_SHORT_SECONDS", "_LINE_SECONDS"):
         monkeypatch.setattr(progress, name, 0.01)
     with print_steps() as say:
         say("thinking")
