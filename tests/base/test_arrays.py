@@ -152,7 +152,7 @@ def read(folder: Path, content: bytes) -> None:
 def test_a_picture_is_refused_as_what_it_is(tmp_path: Path, first: bytes) -> None:
     path = tmp_path / "cat.png"
     path.write_bytes(first + bytes(100))
-    with pytest.raises(ConfigError, match=r"is a picture; give arrays\n  hint: save its numbers with numpy.save"):
+    with pytest.raises(ConfigError, match=r"is a picture; give arrays\n  hint: save its pixels with numpy.save"):
         read_arrays(str(path))
 
 
