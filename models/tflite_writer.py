@@ -194,7 +194,8 @@ class Builder:
             roots.append(graph._write_graph(builder, names, given, made, first))
             first += len(graph._buffers)
         written = _offsets(builder, roots)
-        named = _offsets(builder, [_write_signature(builder, name, place) for place, name in enumerate(signatures)])
+        keys = [_write_signature(builder, name, place) for place, name in enumerate(signatures)]
+        named = _offsets(builder, keys) if keys else None
         description = builder.CreateString("")
         tflite.ModelStart(builder)
         tflite.ModelAddVersion(builder, 3)
@@ -202,7 +203,8 @@ class Builder:
         tflite.ModelAddSubgraphs(builder, written)
         tflite.ModelAddDescription(builder, description)
         tflite.ModelAddBuffers(builder, buffers)
-        tflite.ModelAddSignatureDefs(builder, named)
+        if named is not None:
+            tflite.ModelAddSignatureDefs(builder, named)
         builder.Finish(tflite.ModelEnd(builder), b"TFL3")
         return bytes(builder.Output())
 

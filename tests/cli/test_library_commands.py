@@ -77,7 +77,10 @@ def test_a_report_counts_misra_findings_and_says_why_they_stay(tmp_path: Path) -
         (["--model", MODEL, "--set", "executor=vm"], "executor cannot be 'vm'\n  hint: it is one of aot, graph"),
         (["--model", MODEL, "--set", "memory=fast=lots"], "'fast=lots' is not a memory region"),
         (["--model", MODEL, "--set", "pin=image"], "TENSOR=REGION"),
-        (["--model", MODEL, "--set", "colour=red"], "the unknown key 'colour'\n  hint: the keys are shape, signature, tuned"),
+        (
+            ["--model", MODEL, "--set", "colour=red"],
+            "the unknown key 'colour'\n  hint: the keys are shape, signature, tuned",
+        ),
         (["--model", MODEL, "--set", "colour=3"], "no input that --set can fix: colour"),
         (["--model", MODEL, "--set", "in-ram=yes"], "has the unknown key 'in-ram'"),
         (["--model", MODEL, "--set", "tuned"], "--set 'tuned' is not KEY=VALUE"),

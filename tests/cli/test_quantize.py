@@ -258,7 +258,10 @@ def test_tensors_that_8_bits_blur_get_16() -> None:
         ),
         ([DIGITS, "--samples", "none.npz"], "none.npz"),
         ([DIGITS, "--samples", SAMPLES, "--calibration", "mean"], "'mean' is not a method\n  hint: one of minmax"),
-        ([DIGITS, "--samples", SAMPLES, "--least-snr", "nan"], "--least-snr nan is not possible\n  hint: give 0 dB or more"),
+        (
+            [DIGITS, "--samples", SAMPLES, "--least-snr", "nan"],
+            "--least-snr nan is not possible\n  hint: give 0 dB or more",
+        ),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", -5], "--least-snr -5 is not possible"),
         ([DIGITS, "--samples", SAMPLES, "--least-snr", 9, "--to", "16x8"], "--least-snr 9 is not possible"),
         ([DIGITS.with_name("digits_int8.tflite"), "--samples", SAMPLES], "is not an ONNX model"),

@@ -69,10 +69,13 @@ def test_what_seems_empty_is_not_read(tmp_path: Path) -> None:
             load(path)
 
 
-@pytest.mark.parametrize("content", [b"hello, world\n", b"\x7fELF" + bytes(100)])
-def test_something_else_than_onnx(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"hello, world\n", "is not an ONNX file"), (b"\x7fELF" + bytes(100), "is a program, not a model")],
+)
+def test_something_else_than_onnx(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
-    with pytest.raises(ConfigError, match="is not an ONNX file"):
+    with pytest.raises(ConfigError, match=said):
         load(tmp_path / "m.onnx")
 
 
