@@ -343,4 +343,4 @@ def test_confusion_cells_are_at_label_and_prediction() -> None:
     text = " ".join(str(pictures.confusion(SimpleNamespace(name="m", confusion=((3, 1), (0, 0))))).split())
     cells = re.findall(r'<g class="(\w+)"><title>label (\d), predicted (\d): (\d) samples</title>', text)
     assert cells == [("right", "0", "0", "3"), ("wrong", "0", "1", "1")]
-    assert "3 right of 4 samples" in text
+    assert "3 correct of 4 samples" in text
