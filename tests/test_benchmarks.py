@@ -33,5 +33,6 @@ def test_errors_of_the_cycle_model_are_on_its_page() -> None:
     rows = json.loads((seen.FOLDER / "silicon.json").read_text())["figures"]["rows"]
     assert silicon.table_of(rows) in silicon.PAGE.read_text(encoding="utf-8")
     assert silicon.picture_of(rows) == silicon.PICTURE.read_text(encoding="utf-8")
-    errors = sorted(abs(silicon.error_of(row)) for row in rows)
+    # The page says of the other rows what is known to differ from the chip, and shows their errors.
+    errors = sorted(abs(silicon.error_of(row)) for row in rows if not row["unlike"])
     assert errors[-1] < 20 and errors[len(errors) * 4 // 5 - 1] <= 10
