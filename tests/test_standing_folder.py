@@ -86,6 +86,7 @@ def test_without_our_start_the_traps_work(marker: Path) -> None:
         _run(marker, [sys.executable, "-m", "utvm.virtual", "--help"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "empty"), [("--list", False), ("board.detect", True)])
 def test_a_command_finds_nothing_there(marker: Path, words: str, empty: bool) -> None:
     """Nor where PATH and PYTHONPATH have an empty entry, which means the current folder."""
@@ -94,6 +95,7 @@ def test_a_command_finds_nothing_there(marker: Path, words: str, empty: bool) ->
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_virtual_board_and_openocd_find_nothing_there(marker: Path) -> None:
     done = _run(marker, [ROOT / "inv", "board.reset", "--board", "stm32f746"])
     assert done.returncode == 0, done.stderr

@@ -47,6 +47,7 @@ def _begun(folder: Path, *words: str, ready: str) -> Iterator[tuple[str, "subpro
             process.communicate(timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anyone", [False, True])
 def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyone: bool) -> None:
     monkeypatch.chdir(tmp_path)

@@ -142,6 +142,7 @@ def test_a_member_stays_in_its_folder(name: str) -> None:
     assert not {"", ".", ".."} & set(path.split("/"))
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANY_NAME.filter(bool))
 def test_a_library_is_plain_c_whatever_its_tensors_are_called(name: str) -> None:

@@ -284,6 +284,7 @@ def test_nearest_chip_name_is_listed_first(targets: Path) -> None:
     assert str(caught.value.hint).startswith("it describes nRF51822_xxAA, ")
 
 
+@pytest.mark.slow
 def test_openocd_reads_every_family_script_with_every_probe() -> None:
     taken = {(row.script, probe) for row in families() if row.script for probe in row.probes}
     assert len({probe for _, probe in taken}) == len(described.PROBES)

@@ -130,6 +130,7 @@ def test_what_is_not_understood_is_one_message_and_a_hint(words: list[str], said
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "key"),
     [
@@ -231,6 +232,7 @@ done
 """
 
 
+@pytest.mark.slow
 def test_bash_completes(tmp_path: Path) -> None:
     script = tmp_path / "completion"
     script.write_text(inv("--print-completion-script", "bash").stdout)
@@ -240,6 +242,7 @@ def test_bash_completes(tmp_path: Path) -> None:
         assert f"{line} -> {line.rpartition(' ')[2]}{rest}\n" in said
 
 
+@pytest.mark.slow
 def test_fish_completes(tmp_path: Path) -> None:
     script = tmp_path / "completion"
     script.write_text(inv("--print-completion-script", "fish").stdout)
@@ -250,6 +253,7 @@ def test_fish_completes(tmp_path: Path) -> None:
         assert re.match(rf"{re.escape(command.rpartition(' ')[2] + rest)}([\t ]|$)", line)
 
 
+@pytest.mark.slow
 def test_zsh_completes(tmp_path: Path) -> None:
     """On a terminal, as it completes nowhere else."""
     script = tmp_path / "completion"

@@ -51,6 +51,7 @@ def test_terminal_output_is_in_the_log(capfd: pytest.CaptureFixture[str], caplog
     assert "the process to try printed: [12:00:00] relax.cc:67: Warning: two" in said
 
 
+@pytest.mark.slow
 def test_stopped_process_is_reported_and_ended() -> None:
     with pytest.raises(ProvisionError, match="the process to try was stopped by a signal"):
         run_bounded("m", "try", lambda: os.kill(os.getpid(), signal.SIGSTOP))

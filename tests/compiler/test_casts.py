@@ -68,6 +68,7 @@ def test_onnx_casts_the_same_at_run_time_and_while_compiling(dtype: str, tmp_pat
         assert [result.tolist() for result in results] == [golden] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [256, 511, 513, 4095, 4096])
 def test_shares_of_many_equal_numbers(count: int, tmp_path: Path) -> None:
     """Of more than 511 the kernel shifts by 32 bits, which C leaves undefined."""

@@ -50,6 +50,7 @@ def test_the_int8_model_is_as_right_as_the_readme_says() -> None:
     assert row.replace("%", " %") in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [Target(), Target(extensions=("dsp",))], ids=["plain", "dsp"])
 @pytest.mark.parametrize("executor", ["aot", "graph"])
 def test_int8_library_equals_the_reference_kernels(
@@ -63,6 +64,7 @@ def test_int8_library_equals_the_reference_kernels(
         assert compiled(image[None])[0].tobytes() == logits.tobytes()
 
 
+@pytest.mark.slow
 def test_library_equals_tvm_bit_for_bit_on_every_held_out_image(tmp_path: Path) -> None:
     model = load(FOLDER / "digits.onnx")
     library = HostLibrary(compile_model(model), tmp_path, ["-O2"])

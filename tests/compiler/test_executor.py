@@ -40,6 +40,7 @@ def test_operators_give_the_same_answers(name: str, tmp_path: Path) -> None:
     case.check(HostLibrary(library, tmp_path)(*case.inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["aot", "graph"])
 def test_several_regions_give_the_same_results(executor: str, tmp_path: Path) -> None:
     memory = Memory((Region("fast", 5000), Region("slow")), {"image": "slow"})

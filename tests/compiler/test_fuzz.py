@@ -131,6 +131,7 @@ def test_damaged_bytes(content: bytes) -> None:
     compile_or_refuse(content)
 
 
+@pytest.mark.slow
 @few
 @given(twisted())
 def test_twisted_meaning(content: bytes) -> None:

@@ -42,6 +42,7 @@ def _check(content: bytes) -> None:
         assert PLACED.search(message), message
 
 
+@pytest.mark.slow
 @few
 @given(st.one_of(damaged("small"), twisted()))
 def test_a_refusal_has_no_foreign_word_and_names_a_place(content: bytes) -> None:

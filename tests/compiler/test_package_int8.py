@@ -27,6 +27,7 @@ def assert_answer(text: str) -> None:
     assert printed(text, "int8").tolist() == answer.ravel().tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("executor", ["aot", "graph"])
 def test_example_gives_the_reference_kernels_result(

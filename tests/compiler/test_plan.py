@@ -248,6 +248,7 @@ def test_regions_that_cannot_be_told_apart_are_refused() -> None:
         Region("fast", -1)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.sampled_from(["int8", "int16", "float32", "float64"])), min_size=2),

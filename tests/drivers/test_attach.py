@@ -110,6 +110,7 @@ def test_cycles_of_a_chip_are_held_against_the_model(
     assert f"{row['cycles'] / 216_000:.3f} ms at 216 MHz" in text
 
 
+@pytest.mark.slow
 def test_physical_path_with_a_model_as_the_chip(board: Board, doubler: Library, plug: Plug, tmp_path: Path) -> None:
     """Only the USB bus is a fake: choosing, locking, OpenOCD, programming and units go the physical way."""
     plug(NUCLEO)
@@ -139,6 +140,7 @@ def test_physical_path_with_a_model_as_the_chip(board: Board, doubler: Library, 
                 pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, product, has_console", [("st-link", 0x374B, True), ("cmsis-dap", 0x0204, False)])
 def test_a_virtual_board_on_usb_is_never_a_physical_one(
     board: Board, doubler: Library, plug: Plug, tmp_path: Path, kind: str, product: int, has_console: bool
@@ -176,6 +178,7 @@ def test_a_virtual_board_on_usb_is_never_a_physical_one(
     assert f"read: {script}" in (tmp_path / "openocd.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_flash_that_refuses_once_is_written_again(
     board: Board, doubler: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -264,6 +264,7 @@ def test_what_cannot_be_read_is_never_taken_for_nothing(
     assert said in refused.value.message
 
 
+@pytest.mark.slow
 def test_no_data_and_old_data_end_without_an_answer(tmp_path: Path) -> None:
     nowhere = inv("env.audit", "--advisories", tmp_path / "nowhere")
     assert nowhere.returncode == 2

@@ -43,6 +43,7 @@ def _contents(path: Path) -> dict[str, bytes]:
         return {info.name: tar.extractfile(info).read() for info in tar if not info.isdir()}  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @given(files=_FILES, links=st.dictionaries(_NAMES, st.integers(0, 5), max_size=4), random=st.randoms())
 def test_order_and_origin_leave_no_trace(files: dict[str, bytes], links: dict[str, int], random: object) -> None:
     names = sorted(files)

@@ -58,6 +58,7 @@ def test_all_suites_pass(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_process_is_neither_virtual_nor_plugged_in() -> None:
     done = subprocess.run(
         [ROOT / "inv", "hil", "--board", "host", "--virtual"], capture_output=True, text=True, timeout=120, check=False

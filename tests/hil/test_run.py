@@ -124,6 +124,7 @@ def test_a_run_without_memory_has_no_verdict_and_no_traceback() -> None:
     assert "INTERNALERROR" not in output
 
 
+@pytest.mark.slow
 def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:
     arguments = f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
     done = _run(arguments, before=_INTERRUPTED)

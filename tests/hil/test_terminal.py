@@ -56,6 +56,7 @@ def _verdict(folder: Path) -> str:
     return str(report["verdict"])
 
 
+@pytest.mark.slow
 def test_verdict_has_its_own_line(tmp_path: Path) -> None:
     pid, terminal = _begin(tmp_path)
     os.write(terminal, _CTRL_C)

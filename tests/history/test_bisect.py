@@ -86,6 +86,7 @@ def test_the_commit_since_which_a_figure_is_another_is_named(tmp_path: Path, mon
     assert _git("worktree", "list").count("\n") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "said"), [("digits:flash_bytes", "no figures of digits"), ("test_x", "has no test")])
 def test_what_the_history_does_not_know_is_refused(project: Path, wrong: str, said: str) -> None:
     (project / "hil").mkdir()

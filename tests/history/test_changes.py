@@ -14,6 +14,7 @@ from utvm.history.changes import Flicker, chance
 __all__ = ["asked", "project"]
 
 
+@pytest.mark.slow
 def test_changed_count_names_its_commits(asked: Asked) -> None:
     found = asked(
         *("history.changes", "--since", "2026-11-02"),

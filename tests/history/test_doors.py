@@ -270,6 +270,7 @@ def test_an_interruption_by_a_person_costs_a_board_no_uptime(project: Path) -> N
     assert "boards: passed" in inv("history.export", "--format", "badge").stdout
 
 
+@pytest.mark.slow
 def test_a_figure_has_the_names_of_limits_and_of_reports(project: Path) -> None:
     first = report_of(1, models={"digits": {"flash_bytes": 1000, "accuracy": 0.9875}})
     second = report_of(2, BAD, models={"digits": {"flash_bytes": 1100, "accuracy": 0.975}})

@@ -128,6 +128,7 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
     assert max(path.stat().st_size for path in pages.iterdir()) < 300_000
 
 
+@pytest.mark.slow
 def test_the_pages_are_served_to_this_computer(pages: Path, project: Path) -> None:
     command = [sys.executable, "-m", "utvm", "history.export", "--format", "pages", "--serve", "0"]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as server:

@@ -133,6 +133,7 @@ _SPOILT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", _SPOILT)
 def test_foreign_history_file_is_one_line_and_keeps_the_verdict(project: Path, said: str) -> None:
     file = project / "build" / "history.sqlite"

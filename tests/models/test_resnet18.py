@@ -29,6 +29,7 @@ def _in_float64(content: bytes) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.slow
 def test_it_is_the_network_of_the_paper() -> None:
     model = onnx.load_from_string(network())
     onnx.checker.check_model(model, full_check=True)

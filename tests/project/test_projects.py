@@ -194,6 +194,7 @@ _KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", _KERNELS)
 def test_kernel_port_compiles_against_stubs(tmp_path: Path, platform: str) -> None:
     _create(tmp_path, platform, "stm32f746", *_KERNELS[platform])
@@ -255,6 +256,7 @@ endforeach()
 """
 
 
+@pytest.mark.slow
 def test_zephyr_build_uses_a_stand_in_package(tmp_path: Path) -> None:
     base = tmp_path / "stand in"
     config = base / "share" / "zephyr-package" / "cmake" / "ZephyrConfig.cmake"

@@ -25,6 +25,7 @@ def _symbols(compiled: Path) -> tuple[set[str], set[str]]:
     return defined, needed
 
 
+@pytest.mark.slow
 def test_no_circle_of_files(tmp_path: Path) -> None:
     files = sorted(_RPC.glob("*.c"))
     names = {path.stem for path in files}

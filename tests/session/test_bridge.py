@@ -338,6 +338,7 @@ def test_an_interrupt_ends_the_bridge_in_order(bench: Bench, monkeypatch: pytest
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_connecting_often_leaves_nothing_behind(client: StockClient, bridge: Bridge, bench: Bench, count: int) -> None:
     client.connect(bridge, KEY)

@@ -67,6 +67,7 @@ def _read_damaged_elf(whole: bytes, folder: Path, choose: st.DataObject) -> None
 _CHOICES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @_CHOICES
 @given(st.data())
 def test_a_damaged_image_is_read_or_refused(linked: bytes, tmp_path: Path, choose: st.DataObject) -> None:

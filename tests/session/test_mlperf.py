@@ -273,6 +273,7 @@ def _autoencoder() -> bytes:
     return builder.finish(["x"], ["y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", ["host", pytest.param("microbit", marks=pytest.mark.slow)])
 def test_an_anomaly_is_far_from_what_the_model_makes_of_it(board: str, tmp_path: Path) -> None:
     random, model = np.random.default_rng(6), _autoencoder()

@@ -56,6 +56,7 @@ def test_the_example_of_the_documentation_is_a_report() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(_REPORTS, max_size=3), _NOISE, st.data())
 def test_reports_are_found_however_the_bytes_arrive(reports: list[Report], noise: bytes, data: st.DataObject) -> None:
     line = b"".join(noise + b"\n" + BOOT + _written(report) for report in reports) + noise

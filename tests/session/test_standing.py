@@ -138,6 +138,7 @@ def _uf2(folder: Path, data: bytes, family: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["stripped", "no sections", "hex", "bin", "uf2"])
 def test_other_files_of_an_image_are_flashed_as_well(build: _Build, form: str, tmp_path: Path) -> None:
     elf = build(".space 1000\nb .")

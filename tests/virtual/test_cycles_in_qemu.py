@@ -78,6 +78,7 @@ def test_instructions_cost_what_llvm_says_of_the_cortex_m55(tmp_path: Path, body
     assert ended.returncode == cycles
 
 
+@pytest.mark.slow
 def test_cortex_m7_takes_as_long_in_qemu_as_in_the_own_core() -> None:
     counts = []
     for board in ("mps2-an500", "stm32f746:code=ram,weights=ram"):

@@ -142,6 +142,7 @@ def test_damage_anywhere_in_the_header_is_no_crash(at: int, instead: bytes) -> N
 # On a board: bench and command.
 
 
+@pytest.mark.slow
 def test_emulated_board_remembers_its_flash(tmp_path: Path) -> None:
     (tmp_path / "vta.bit").write_bytes(made())
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
