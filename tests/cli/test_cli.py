@@ -146,7 +146,7 @@ def test_a_physical_board_that_is_not_there_is_infrastructure() -> None:
             "def names():\n    try:\n        interrupt()\n    except BaseException:\n"
             "        raise ConfigError('no good') from None\n"
             "boards.names = names\n",
-            "error: no good\n",
+            "interrupted\n",
         ),
     ],
     ids=["before a task begins", "wrapped by Python", "turned into an error"],

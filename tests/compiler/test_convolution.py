@@ -63,7 +63,7 @@ _SHAPES = [
     Shape(height=24, width=24, channels=4, outputs=8, clamped=True),
     Shape(height=21, width=22, channels=8, outputs=4, residual=True),
     Shape(height=20, width=23, channels=4, outputs=4, padding=(0, 0, 0, 0)),
-    Shape(height=10, width=12, channels=64, outputs=4, padding=(2, 1, 0, 2), largest=128),
+    Shape(height=24, width=23, channels=64, outputs=4, padding=(2, 1, 0, 2), largest=128),
 ]
 _RECORDS = [random_record(shape, number) for number, shape in enumerate(_SHAPES)]
 _SANITIZERS = ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
@@ -200,7 +200,7 @@ def test_tiles_are_as_large_as_their_sums_allow(channels: int, tile: int, tmp_pa
     record = random_record(Shape(height=20, width=24, channels=channels, outputs=4), 0)
     record = replace(record, weights=np.full(record.weights.shape, 127, np.int8), input_zero=0)
     record = replace(record, rescale=replace(record.rescale, shifts=np.full(4, -15, np.int32)))
-    functions = Functions([record], DSP)
+    functions = Functions([record], replace(DSP, goal="speed"))
     assert f"winograd_data_{tile}(" in functions.text
     run = HostFunctions(functions, tmp_path, _SANITIZERS)
     for inputs in (random_inputs(record, 0), [np.full(record.input_shape, 127, np.int8)]):
@@ -208,11 +208,21 @@ def test_tiles_are_as_large_as_their_sums_allow(channels: int, tile: int, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("goal", "height", "tile"),
-    [("balance", 24, 4), ("balance", 12, 2), ("balance", 8, 0), ("speed", 8, 4), ("flash", 24, 0), ("ram", 24, 0)],
+    ("goal", "height", "channels", "tile"),
+    [
+        ("balance", 24, 4, 4),
+        ("balance", 12, 4, 2),
+        ("balance", 8, 4, 0),  # too few outputs for the flash
+        ("balance", 24, 64, 2),  # too much scratch memory for the large tile
+        ("balance", 12, 512, 0),  # for both
+        ("speed", 12, 512, 2),
+        ("speed", 8, 4, 4),
+        ("flash", 24, 4, 0),
+        ("ram", 24, 4, 0),
+    ],
 )
-def test_a_goal_chooses_the_tiles(goal: Goal, height: int, tile: int) -> None:
-    record = random_record(Shape(height=height, width=height, channels=4, outputs=4), 0)
+def test_a_goal_chooses_the_tiles(goal: Goal, height: int, channels: int, tile: int) -> None:
+    record = random_record(Shape(height=height, width=height, channels=channels, outputs=4), 0)
     code = Functions([record], replace(DSP, goal=goal)).text
     assert re.findall(r"static void winograd_data_(\d)", code) == [str(tile)] * bool(tile)
 

@@ -6,7 +6,7 @@ A row of ``images.txt`` is a board, a file, and steps separated by ``|``: text t
     @toggles PIN          two edges of a pin or a timer's channel
     @high PIN             a rising edge, and the level stays
     @press PIN, @hold PIN, @square PIN    one press of a button, or without an end; four periods of a signal
-    @reply MASTER SYMBOL  the device behind a master sends what a variable holds
+    @reply MASTER SYMBOL  the device behind a master sends the bytes of a variable
     @changes ADDRESS      a register has several values
     @type TEXT            on the console
     @value SYMBOL [NUMBER]     a variable is not zero, or has a value

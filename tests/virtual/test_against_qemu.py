@@ -241,7 +241,7 @@ def test_an_exception_clears_the_exclusive_monitor(target: Target, tmp_path: Pat
     assert compare(target, tmp_path, EXCLUSIVE)[:8] == [0, 1, 1, 0, 1, 1, 0, 1]
 
 
-# What the private peripherals do for code without privilege (B3.2.22, CCR; B3.1): BusFault, but for STIR.
+# Unprivileged access to the private peripherals is a BusFault, except to STIR (B3.2.22, CCR; B3.1).
 PRIVILEGE = """
 handler bus_fault
 ldr r0, =0xE000ED28

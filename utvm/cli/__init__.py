@@ -215,10 +215,11 @@ def exit_for(error: BaseException) -> Exit:
     infrastructure = int(ExitCode.INFRASTRUCTURE)
     if not isinstance(error, UtvmError) and not was_interrupted():
         error = explain_scarcity(error) or error
-    if isinstance(error, UtvmError):
+    # After an interruption, an error of the user's input is a consequence, such as a compiler that was cut off.
+    consequence = was_interrupted() and getattr(error, "exit_code", None) is ExitCode.USAGE
+    if isinstance(error, UtvmError) and not consequence:
         if "--debug" in sys.argv or "-d" in sys.argv:
             traceback.print_exception(error)
-        # After an interruption, the error is likely its consequence.
         return Exit(
             printable_lines(f"error: {error}").replace("./inv ", f"{COMMAND} "),
             infrastructure if was_interrupted() else int(error.exit_code),

@@ -61,7 +61,7 @@ class Pin:
             self._write(signals.REPLY, byte)
 
     def sent(self) -> bytes:
-        """The bytes that the device has got since the last call, the first of which makes it present."""
+        """Return the bytes received since the last call. From the first call on, the device answers its master."""
         size = self._read(signals.SENT)
         data = self._read(signals.WIRE, size + 3 & ~3).to_bytes(size + 3, "little")[:size] if size else b""
         self._write(signals.SENT, 0)

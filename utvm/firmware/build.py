@@ -61,7 +61,10 @@ def _more_space_hint(board: Board, full: MemoryRegion) -> str:
         size = min(other.region(other.layout.regions[role]).size for role in roles)
         if size > full.size:
             offers.append(f"--board {other.full_name} has {size // 1024} KiB there instead of {full.size // 1024}")
-    return "; ".join(offers) or "use a smaller model, or a board with more memory (./inv board.list)"
+    hint = "; ".join(offers) or "use a smaller model, or a board with more memory (./inv board.list)"
+    if "dsp" in board.target.extensions:
+        hint = f"try --set optimize={'flash' if full.kind == 'flash' else 'ram'}; or {hint}"
+    return hint
 
 
 READY = "objects"

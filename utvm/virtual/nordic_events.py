@@ -15,7 +15,7 @@ from utvm.virtual.wiring import Wiring
 _FIRST_EVENT = 0x100
 EVENTS = range(_FIRST_EVENT, 0x180, 4)
 _PLUG = 0x80  # from a task to its SUBSCRIBE, and from an event to its PUBLISH
-_ENABLED = 1 << 31  # of these
+_ENABLED = 1 << 31  # in SUBSCRIBE and PUBLISH
 _SHORTS, _SET, _CLEAR, _ROUTE_SET, _ROUTE_CLEAR = 0x200, 0x304, 0x308, 0x344, 0x348
 _COMPARE_EVENTS, _COMPARES = 0x140, 0x540
 _CORE_HZ = 64_000_000

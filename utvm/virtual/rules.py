@@ -73,8 +73,6 @@ class Rules(PlainRegisters):
         field = self._field(name)
         if field is None:
             self._state[name] = value
-        elif isinstance(self, Events) and value and field[0] in EVENTS:
-            self.raise_event(field[0])
         else:
             old, (offset, shift, mask) = self.values.get(field[0], 0), field
             self.values[offset] = old & ~(mask << shift) | (value & mask) << shift
@@ -193,6 +191,13 @@ class Rules(PlainRegisters):
 
 class RuledEvents(Rules, Events):
     """A peripheral of Nordic's."""
+
+    def _put(self, name: str, value: int) -> None:
+        offset = self._offset(name)
+        if value and offset in EVENTS:
+            self.raise_event(offset)
+        else:
+            super()._put(name, value)
 
     def start_task(self, offset: int) -> None:
         self.run("task", offset)

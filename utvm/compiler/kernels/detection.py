@@ -41,7 +41,7 @@ def _detect(use: Use, operands: list[Any]) -> Any:
     scratch = {"corners": ((4 * count,), "float32"), "best": ((count,), "float32"), "open": ((count,), "bool")}
 
     def body(read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]) -> None:
-        for name, (shape, dtype) in scratch.items():  # What is written in whole keeps its size.
+        for name, (shape, dtype) in scratch.items():  # A buffer that only a helper uses would lose its size.
             with building.serial(0, shape[0]) as at:
                 own[name][at] = tirx.const(0, dtype)
         pointers = [tirx.address_of(buffer[0]) for buffer in (*writes, *own.values(), *read)]
@@ -52,7 +52,7 @@ def _detect(use: Use, operands: list[Any]) -> Any:
 
 
 def _real(use: Use, place: int, operand: Any) -> Any:
-    """TensorFlow Lite's own kernel takes quantised operands, too."""
+    """Return an operand as float32; TensorFlow Lite's own kernel takes quantised ones, too."""
     if use.dtype(place) == "float32":
         return operand
     steps = relax.op.astype(operand, "float32") - relax.const(float(zero_of(use.input(place))), "float32")

@@ -293,7 +293,9 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
 
 
 def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with some shape for each output: ONNX's checker wants one, which inference may not find."""
+    """Return the model with a shape for each output: ONNX's checker requires one, which inference may not find."""
+    if all(value.type.tensor_type.HasField("shape") for value in proto.graph.output):
+        return proto
     whole = onnx.ModelProto()
     whole.CopyFrom(proto)
     for value in whole.graph.output:

@@ -19,7 +19,9 @@ _MOST_LAYERS = 3  # An array in an archive in gzip.
 _SAVED_MODEL = "is a TensorFlow SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model(FOLDER)"
 _NO_MODELS = read_yaml(Path(__file__).with_suffix(".yaml"))[0]
 _MODELS = re.compile(r"\.(tflite|lite|onnx)$|(^|/)tflite-model/[^/]+\.(h|hpp|c|cc|cpp)$")
-_ARRAY = re.compile(rb"\b(?:char|u?int8_t)\b[^={};[]{0,200}(?:\[[^]]{0,80}\])?[^={};]{0,200}=\s*\{([^{}]*)\}")
+_VALUES = re.compile(rb"=\s*\{([^{}]*)\}")
+_BYTES = re.compile(rb"\b(?:char|u?int8_t)\b[^={};]*\Z")  # The declaration before the values.
+_DECLARATION = 300  # Bytes of it that are read.
 _COMMENT = re.compile(rb"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".inc")
 
@@ -116,9 +118,12 @@ def _model(origin: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> by
 
 
 def _arrays(source: bytes) -> Iterator[bytes]:
-    for body in _ARRAY.findall(_COMMENT.sub(b"", source)):
+    text = _COMMENT.sub(b"", source)
+    for values in _VALUES.finditer(text):
+        if not _BYTES.search(text[max(0, values.start() - _DECLARATION) : values.start()]):
+            continue
         try:
-            numbers = re.sub(r"[uU\s]", "", body.decode()).split(",")
+            numbers = re.sub(r"[uU\s]", "", values[1].decode()).split(",")
             yield bytes(int(number, 0) & 255 for number in numbers if number)
         except ValueError:
             continue

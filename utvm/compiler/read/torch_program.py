@@ -210,7 +210,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         tensors = {**program.state_dict, **program.constants}
         stored |= signature.inputs_to_parameters
         self._known = {name: tensors[target] for name, target in stored.items() if target in tensors}
-        self._weights = {*signature.inputs_to_parameters}  # With what is computed of them.
+        self._weights = {*signature.inputs_to_parameters}  # Values computed from weights are added.
 
     def _check_unsupported_func_type(self, nodes: Iterable[Any]) -> None:
         for name in {node.target.__name__ for node in nodes if node.op == "call_function"}:

@@ -36,7 +36,7 @@ typedef struct {
 
 typedef struct {
   uint32_t address, size;
-  uint8_t bytes[8]; /* before it */
+  uint8_t bytes[8]; /* previous content */
 } store_t;
 
 typedef struct {
@@ -74,7 +74,7 @@ typedef struct {
   uint32_t saved[16];     /* r0-r12, SP, LR, xPSR before it */
   uint32_t saved_float[33]; /* s0-s31, FPSCR before it */
   uint32_t store_count;
-  store_t stores[STORES];       /* from the one that is refused */
+  store_t stores[STORES];       /* to undo, from the refused one on */
   /* private: the current IT block */
   uint32_t conditional;         /* 1 from IT until the first instruction after the block */
   uint32_t conditional_left;    /* instructions of it to come */

@@ -189,7 +189,7 @@ class Handlers:
         return [*registers_16, self._core.read(registers.FPSCR), 0]
 
     def _defer_float(self, address: int, handler: bool, unprivileged: bool) -> None:
-        """Note where floating-point registers belong, and what their store may raise (DDI 0403E, UpdateFPCCR)."""
+        """Record where to store floating-point registers, and the faults that may raise (DDI 0403E, UpdateFPCCR)."""
         priority = self.execution_priority()
         context = self._scb.value(scs.FPCCR) & (scs.ASPEN | scs.LSPEN) | scs.LSPACT
         context |= (scs.USER if unprivileged else 0) | (0 if handler else _THREAD) | (priority > -1) << 4

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is used of QEMU's interface. */
+/* The part of QEMU's plugin interface that this file uses. */
 typedef struct block block_t;
 typedef struct instruction instruction_t;
 typedef void translated_t(uint64_t id, block_t *block);

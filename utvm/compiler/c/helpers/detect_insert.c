@@ -1,4 +1,4 @@
-/* Puts a box among the best ones of all classes, behind those of the same score; returns how many there are. */
+/* Puts a box among the best ones of all classes, behind boxes of the same score; returns the number of boxes. */
 static inline int32_t detect_insert(
     float *corners, float *classes, float *scores, const float *box, float score, int32_t label, int32_t most,
     int32_t total)

@@ -1,4 +1,4 @@
-/* Common part of two boxes (top, left, bottom, right), as a share of what they cover together. */
+/* Area of the intersection of two boxes (top, left, bottom, right), divided by the area of their union. */
 static inline float detect_overlap(const float *one, const float *other)
 {
     const float area = (one[2] - one[0]) * (one[3] - one[1]);

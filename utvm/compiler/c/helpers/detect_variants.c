@@ -1,5 +1,5 @@
-/* Adds a box with its best classes; returns how many results there are. Results of several classes leave gaps, as
- * TensorFlow Lite Micro's do; what is past the end is dropped. */
+/* Adds a box with its best classes; returns the number of results. Results of several classes leave gaps, as
+ * TensorFlow Lite Micro's do; results past the end are dropped. */
 static inline int32_t detect_variants(
     float *corners, float *classes, float *scores, const float *box, const float *given, int32_t labels, int32_t room,
     int32_t variants, int32_t total)

@@ -2,8 +2,8 @@
 {% set size = tile + 2 %}
 {% set positions = size * size %}
 /* Computes rows of a 3 x 3 convolution, at most {{ tile }}, by Winograd's algorithm on tiles of {{ tile }} x {{ tile }} outputs.
- * stream: for each four output channels what winograd_products reads of weights, then what winograd_outputs reads of
- * scales. strip, values, sums: scratch. spare: outputs of two tiles, for those at the rim. */
+ * stream: for each four output channels, the weights of winograd_products, then the scales of winograd_outputs.
+ * strip, values, sums: scratch. spare: outputs of two tiles that reach beyond the image. */
 static void {{ name }}(
     int8_t *output, const int8_t *image, const int32_t *geometry, const int32_t *stream, int32_t *strip,
     int32_t *values, int32_t *sums, int8_t *spare, int32_t row, int32_t rows, int32_t channels)

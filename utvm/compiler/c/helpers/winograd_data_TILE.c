@@ -24,7 +24,7 @@
 {# The transform turns these multiples of the constant, in columns and in rows, into the constant itself everywhere. #}
 {% set offset, factors = {2: (1020, [2, 0, 1, -1]), 4: (12750, [0, 0, 0, 0, 1, 1])}[tile] %}
 /* Transforms a tile of {{ size }} x {{ size }} pixels for all channels. pitch: words of a row of the strip. words: of a pixel.
- * output: [{{ size * size }} positions][pairs of channels][2 tiles], of which this is one. */
+ * output: [{{ size * size }} positions][pairs of channels][2 tiles], at the tile's place. */
 static void {{ name }}(int32_t *output, const int32_t *strip, int32_t pitch, int32_t words)
 {
     static const uint32_t offsets[{{ size }}] = {

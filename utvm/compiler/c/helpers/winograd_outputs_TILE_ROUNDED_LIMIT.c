@@ -17,8 +17,8 @@
 {% endif %}
 {% endmacro %}
 /* Turns sums, [{{ size * size }} positions][2 tiles][4 channels], into {{ tile }} x {{ tile }} outputs of each tile and channel. channels,
- * pitch: from one pixel, and from one row, to the next. scales: for each channel twice its bias, what scale_sum
- * multiplies by, adds and shifts by. */
+ * pitch: from one pixel, and from one row, to the next. scales: for each channel twice its bias, and the
+ * factor, offset and shift of scale_sum. */
 static void {{ name }}(
     int8_t *output, const int32_t *sums, const int32_t *scales, int32_t channels, int32_t pitch)
 {

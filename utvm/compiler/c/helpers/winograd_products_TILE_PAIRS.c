@@ -1,7 +1,7 @@
 {# Sums of products at each position, of two tiles and four output channels: 11 instructions for eight SMLAD. #}
 {% set positions = (tile + 2) * (tile + 2) %}
 {% set unrolled = pairs if pairs <= 16 else 16 %}
-/* values: [positions][pairs of channels][2 tiles]. weights: for each position what four sums begin with, then
+/* values: [positions][pairs of channels][2 tiles]. weights: for each position the initial values of four sums, then
  * [pairs][4 channels]. sums: [positions][2 tiles][4 channels], modulo 2^32. */
 #if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && !defined(__ARM_BIG_ENDIAN)
 static __attribute__((noinline)) void {{ name }}(int32_t *sums, const int32_t *values, const int32_t *weights)

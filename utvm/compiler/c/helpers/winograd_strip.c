@@ -1,5 +1,5 @@
-/* Copies rows of an image, with what is padded around them, into a strip: words of four channels, each value plus 128.
- * geometry: as copy_window has it, of strides 1. row: of the output. pixels: width of the strip. */
+/* Copies rows of an image and their padding into a strip: words of four channels, each value plus 128.
+ * geometry: see copy_window; the strides are 1. row: of the output. pixels: width of the strip. */
 static inline void winograd_strip(
     int32_t *strip, const int8_t *image, const int32_t *geometry, int32_t row, int32_t rows, int32_t pixels)
 {

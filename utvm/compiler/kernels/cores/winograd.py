@@ -4,6 +4,7 @@
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016: F(2x2, 3x3) and F(4x4, 3x3).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,9 @@ _TILES = (
     OutputTile(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, 2)), 1020, 2**29, 96),
 )
 _MOST_WASTE = 1.3  # Outputs computed, of those needed.
+_MOST_FLASH = 65536  # Bytes of a layer's weights.
+_LEAST_SCRATCH = 4096  # Bytes that any layer may use.
+_MOST_PAIRS = 4080  # Reach of the kernel's immediate operand.
 _LARGEST = 255  # Of a pixel plus 128.
 
 
@@ -53,7 +57,7 @@ def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator
     """Make the operator, or return None if the kernels do not support the record.
 
     Args:
-        thrifty: only where the layer has enough outputs for the flash that its weights take.
+        thrifty: only where the layer has enough outputs for the flash that its weights take, and little scratch.
     """
     settled, table = settle(record)
     tables = None if record.residual is None else residual_tables(record.residual)
@@ -62,7 +66,7 @@ def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator
         return None
     if record.weights.shape[1:3] != (3, 3) or record.strides != (1, 1) or record.dilation != (1, 1):
         return None
-    if pairs > 16 and pairs % 16:
+    if (pairs > 16 and pairs % 16) or pairs > _MOST_PAIRS:
         return None
     largest = _LARGEST * int(np.abs(settled.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max())
     tile = next((tile for tile in _TILES if largest < tile.limit and _is_worth(record, tile, thrifty)), None)
@@ -70,9 +74,25 @@ def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator
 
 
 def _is_worth(record: Convolution, tile: OutputTile, thrifty: bool) -> bool:
-    height, width, _ = record.output_shape
+    height, width, channels = record.output_shape
     computed = -(-height // tile.size) * tile.size * _strip_width(record, tile)
-    return height * width >= tile.pixels * thrifty and computed <= _MOST_WASTE * height * width
+    if computed > _MOST_WASTE * height * width:
+        return False
+    flash = (tile.size + 2) ** 2 * (4 + 2 * record.input_shape[2]) * channels
+    scratch = sum(count * np.dtype(dtype).itemsize for count, dtype in _scratch(record, tile).values())
+    tensors = math.prod(record.input_shape) + math.prod(record.output_shape)
+    is_small = flash <= _MOST_FLASH and scratch <= max(_LEAST_SCRATCH, tensors // 3)
+    return not thrifty or (height * width >= tile.pixels and is_small)
+
+
+def _scratch(record: Convolution, tile: OutputTile) -> dict[str, tuple[int, str]]:
+    depth, positions = record.input_shape[2], (tile.size + 2) ** 2
+    return {
+        "strip": ((tile.size + 2) * (_strip_width(record, tile) + 2) * depth // 4, "int32"),
+        "values": (positions * depth, "int32"),
+        "sums": (positions * 8, "int32"),
+        "spare": (tile.size**2 * 8, "int8"),
+    }
 
 
 def _strip_width(record: Convolution, tile: OutputTile) -> int:
@@ -81,15 +101,9 @@ def _strip_width(record: Convolution, tile: OutputTile) -> int:
 
 def _make(record: Convolution, tile: OutputTile, table: Int32, tables: Int32 | None) -> Operator:
     height, width, channels = record.output_shape
-    pairs, positions = record.input_shape[2] // 2, (tile.size + 2) ** 2
-    helper = f"winograd_{tile.size}_{pairs}_{variant(record)}"
+    helper = f"winograd_{tile.size}_{record.input_shape[2] // 2}_{variant(record)}"
     constants: dict[str, Any] = {"stream": _stream(record, tile, table), "geometry": geometry(record)}
-    own = {
-        "strip": ((tile.size + 2) * (_strip_width(record, tile) + 2) * pairs // 2, "int32"),
-        "values": (positions * pairs * 2, "int32"),
-        "sums": (positions * 8, "int32"),
-        "spare": (tile.size**2 * 8, "int8"),
-    }
+    own = _scratch(record, tile)
     if tables is not None:
         constants["tables"] = tables
         own["result"] = (tile.size * width * channels, "int8")
