@@ -3,14 +3,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import test_control
 import test_states
 from host_library import write_sources
 from tflite_layers import draw_layer
 
+from models.tflite_writer import Builder
 from utvm import boards
-from utvm.compiler import compile_model, from_tflite, load
+from utvm.compiler import Target, compile_model, from_tflite, load
 from utvm.compiler.package.misra import Reasons, misra_counts, misra_findings, reasons, runtime_findings, total
 from utvm.errors import ToolchainError
 from utvm.paths import ROOT
@@ -76,6 +78,20 @@ def test_libraries_break_only_rules_with_a_reason(model: str, tmp_path: Path) ->
     counts = misra_counts(write_sources(library, tmp_path), [tmp_path])
     assert counts["8.14"] > 0, "operators have restrict pointers: cppcheck has not seen them"
     assert_explained(counts)
+
+
+@pytest.mark.slow
+def test_so_does_a_convolution_by_tiles(tmp_path: Path) -> None:
+    builder = Builder()
+    builder.tensor("x", (1, 24, 24, 4), "int8", scale=0.05)
+    builder.tensor("y", (1, 24, 24, 4), "int8", scale=0.05)
+    builder.tensor("w", (4, 3, 3, 4), "int8", np.arange(144) - 70, scale=0.01)
+    builder.operator("CONV_2D", ["x", "w", None], ["y"], padding="SAME")
+    model = from_tflite(builder.finish(["x"], ["y"]), "m")
+    library = compile_model(model, target=Target(extensions=("dsp",)))
+    sources = write_sources(library, tmp_path)
+    assert any("winograd" in path.read_text() for path in sources)
+    assert_explained(misra_counts(sources, [tmp_path]))
 
 
 def test_a_broken_rule_is_found_and_named(tmp_path: Path) -> None:

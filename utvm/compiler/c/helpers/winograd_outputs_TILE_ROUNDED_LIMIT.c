@@ -22,6 +22,9 @@
 static void {{ name }}(
     int8_t *output, const int32_t *sums, const int32_t *scales, int32_t channels, int32_t pitch)
 {
+{% if tile == 4 %}
+    static const int32_t powers[4] = {2, 1, 0, 0};
+{% endif %}
     for (int32_t number = 0; number < 8; ++number) {
         const int32_t *const scale = scales + number % 4 * 4;
         const uint32_t bias = (uint32_t)scale[0];
@@ -41,16 +44,13 @@ static void {{ name }}(
         }
         for (int32_t y = 0; y < {{ tile }}; ++y) {
             const uint32_t *const from = columns + {{ size }} * y;
-{% if tile == 4 %}
-            const int32_t power = y == 0 ? 2 : y == 1 ? 1 : 0;
-{% endif %}
 {% for x in range(size) %}
             const uint32_t m{{ x }} = from[{{ x }}];
 {% endfor %}
 {{ transform() -}}
 {% for x in range(tile) %}
 {% if tile == 4 %}
-            const int32_t twice{{ x }} = ((int32_t)(y{{ x }} * 954437177u) >> power) >> {{ [3, 2, 1, 1][x] }};
+            const int32_t twice{{ x }} = ((int32_t)(y{{ x }} * 954437177u) >> powers[y]) >> {{ [3, 2, 1, 1][x] }};
 {% else %}
             const int32_t twice{{ x }} = (int32_t)y{{ x }} >> 1;
 {% endif %}
