@@ -188,7 +188,7 @@ Where the kernels differ from TensorFlow Lite, utvm follows the kernels: RELU6 i
 CUMSUM of int8 starts at minus the zero point, and wraps around after some 30 large numbers. Element types that
 the kernels do not support (mostly uint8) are computed in floats between quantised tensors, or refused.
 
-Of a file with several signatures the first graph counts, as there, or the one of `--set signature=NAME`.
+A file with several signatures gives its first graph, as there; `--set signature=NAME` chooses another.
 
 `TFLite_Detection_PostProcess` gives the kernel's boxes; boxes that are empty, which end the kernel with an error,
 give none. It takes uint8 and int8, too, as TensorFlow Lite does. `TFLM_DECODE`'s weights (tables, Huffman's codes,
