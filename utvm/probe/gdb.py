@@ -104,7 +104,7 @@ class GdbClient:
         for offset in range(0, size, step):
             length = min(step, size - offset)
             what = f"{length} bytes at {address + offset:#010x} cannot be read"
-            part = from_hex(self._demand(b"m%x,%x" % (address + offset, length), what))
+            part = _parse_data(self._request(b"m%x,%x" % (address + offset, length)), what)
             if len(part) != length:
                 raise BoardError(f"{what}: received {len(part)} bytes", "check the debug cable")
             parts.append(part)
@@ -152,7 +152,7 @@ class GdbClient:
         return parts
 
     def _resynchronise(self) -> None:
-        self._send(self.hello)
+        self._wire.send(self.hello, self._timeout)
         while not self._reply(self._timeout).startswith(b"PacketSize"):
             pass
 
@@ -165,10 +165,11 @@ class GdbClient:
 
     def read_registers(self) -> dict[str, int]:
         """Read all registers, by name."""
-        return {register.name: self._read(register) for register in self._registers}
+        return {name: self.read_register(name) for name in self.register_names}
 
     def read_register(self, name: str) -> int:
-        return self._read(self._find_register(name))
+        reply = self._request(b"p%x" % self._find_register(name).number)
+        return int.from_bytes(_parse_data(reply, f"register {name} cannot be read"), "little")
 
     def write_register(self, name: str, value: int) -> None:
         register = self._find_register(name)
@@ -181,10 +182,6 @@ class GdbClient:
             if register.name.lower() == name.lower():
                 return register
         raise BoardError(f"the target has no register {name}", f"it has {', '.join(self.register_names)}")
-
-    def _read(self, register: Register) -> int:
-        what = f"register {register.name} cannot be read"
-        return int.from_bytes(from_hex(self._demand(b"p%x" % register.number, what)), "little")
 
     # Running and stopping
 
@@ -238,7 +235,7 @@ class GdbClient:
                 return
         self._stopped = None
         self._running = True
-        self._send(self.go)
+        self._wire.send(self.go, self._timeout)
 
     @property
     def running(self) -> bool:
@@ -292,7 +289,7 @@ class GdbClient:
     def _step(self) -> Stop:
         self._stopped = None
         self._running = True
-        self._send(self.one)
+        self._wire.send(self.one, self._timeout)
         stop = self.wait_for_stop(self._timeout)
         if stop is None:
             raise ProbeError(f"one step did not complete within {self._timeout:g} s", "reset the board")
@@ -326,7 +323,7 @@ class GdbClient:
         return output
 
     def _command(self, command: str, timeout: float) -> str:
-        self._send(b"qRcmd," + os.fsencode(command).hex().encode())
+        self._wire.send(b"qRcmd," + os.fsencode(command).hex().encode(), self._timeout)
         output = bytearray()
         deadline = time.monotonic() + timeout
         while True:
@@ -426,18 +423,9 @@ class GdbClient:
         if reply != b"OK":
             raise BoardError(f"{what} ({reply[:40].decode(errors='replace') or 'not supported'})", hint)
 
-    def _demand(self, payload: bytes, what: str) -> bytes:
-        reply = self._request(payload)
-        if not reply or _ERROR.fullmatch(reply):
-            raise BoardError(f"{what} ({reply[:40].decode(errors='replace') or 'not supported'})")
-        return reply
-
     def _request(self, payload: bytes, timeout: float | None = None) -> bytes:
-        self._send(payload)
-        return self._reply(self._timeout if timeout is None else timeout)
-
-    def _send(self, payload: bytes) -> None:
         self._wire.send(payload, self._timeout)
+        return self._reply(self._timeout if timeout is None else timeout)
 
     def _reply(self, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout
@@ -449,3 +437,10 @@ class GdbClient:
                 raise ProbeError(f"the GDB server did not answer within {timeout:g} s", self._advice)
             if not self._notice_stop(packet):
                 return packet
+
+
+def _parse_data(reply: bytes, what: str) -> bytes:
+    """Bytes of a reply in hex; ``what`` begins the error's message."""
+    if not reply or _ERROR.fullmatch(reply):
+        raise BoardError(f"{what} ({reply[:40].decode(errors='replace') or 'not supported'})")
+    return from_hex(reply)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
+from yaml.constructor import SafeConstructor
 
 from utvm.base.storage.files import read_text
 from utvm.base.text.quoting import printable
@@ -58,23 +59,20 @@ def read_yaml(path: Path, hint: str = "") -> tuple[dict[str, Any], str]:
 
 @functools.lru_cache(maxsize=64)
 def _parse_yaml(text: str) -> Any:
+    node = _compose(text)
+    _check_nodes(node)
+    return None if node is None else SafeConstructor().construct_document(node)
+
+
+def _compose(text: str) -> yaml.Node | None:
     # The C parser is much faster, but deep nesting would overflow its stack. Each level takes a bracket or a
     # column.
     depth = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
     if yaml.__with_libyaml__ and depth < _MAX_DEPTH:
         # Errors are reported by the Python parser, below.
         with contextlib.suppress(yaml.YAMLError):
-            return _construct(yaml.CSafeLoader(text))
-    return _construct(yaml.SafeLoader(text))
-
-
-def _construct(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
-    try:
-        node = loader.get_single_node()
-        _check_nodes(node)
-        return None if node is None else loader.construct_document(node)
-    finally:
-        loader.dispose()
+            return yaml.compose(text, yaml.CSafeLoader)
+    return yaml.compose(text, yaml.SafeLoader)
 
 
 def _check_nodes(node: yaml.Node | None) -> None:
