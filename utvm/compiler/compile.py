@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile with a cache."""
 
+import functools
 import importlib.metadata
 import logging
 from dataclasses import dataclass, field
@@ -38,6 +39,12 @@ class CompileOptions:
     in_ram: bool = False
 
 
+@functools.cache
+def _digest_sources() -> tuple[str, str]:
+    # Loaded code does not change: once a process.
+    return tree_digest(Path(__file__).parent), tree_digest(runtime.PORTABLE)
+
+
 def compile_model(
     model: Model,
     *,
@@ -70,7 +77,7 @@ def compile_model(
     if assistant:
         request = "all" if assistant.everything else repr(assistant.cpu_cycles)
         parts += [assistant.identity, assistant.revision, request]
-    parts += [tree_digest(Path(__file__).parent), tree_digest(runtime.PORTABLE)]
+    parts += _digest_sources()
     parts += map(importlib.metadata.version, _PACKAGES)
     key = content_key(*parts)
     # Comparing the parts in two logs shows why a run compiled again.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a compiled model."""
 
+import functools
 import hashlib
 import json
 import math
@@ -226,8 +227,14 @@ def to_json(library: Library) -> str:
     return json.dumps(content, sort_keys=True)
 
 
+@functools.cache
+def _validator() -> TypeAdapter[Library]:
+    # Building it takes longer than most libraries take to validate.
+    return TypeAdapter(Library)
+
+
 def from_json(text: str) -> Library:
     """Read the output of :func:`to_json`; raises ValueError or KeyError for anything else."""
     content = json.loads(text)
-    library = TypeAdapter(Library).validate_python(content | {"sources": {}})
+    library = _validator().validate_python(content | {"sources": {}})
     return replace(library, sources=sources_of(content["sources"]))

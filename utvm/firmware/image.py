@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from elftools.dwarf.callframe import FDE
 from elftools.elf.constants import P_FLAGS, SH_FLAGS
 from elftools.elf.elffile import ELFFile
@@ -30,6 +31,12 @@ _MAP = "Linker script and memory map"
 _OUTPUT_SECTION = re.compile(r"^(\.\S+)", re.MULTILINE)
 _ERASED = b"\xff"
 _ENTRY = "utvm_entry_"
+
+# System V ABI (gABI), chapter 4, "Symbol Table": Elf32_Sym and Elf64_Sym.
+_SYMBOLS = {32: np.dtype("<u4,<u4,<u4,u1,u1,<u2"), 64: np.dtype("<u4,u1,u1,<u2,<u8,<u8")}
+_SYMBOLS[32].names = "name", "value", "size", "info", "other", "section"
+_SYMBOLS[64].names = "name", "info", "other", "section", "value", "size"
+_FUNCTION = 2  # STT_FUNC
 
 
 def is_thread_local(section: ELFSection) -> bool:
@@ -131,14 +138,17 @@ class Firmware:
     def symbols(self) -> dict[str, int]:
         """Addresses of functions (without the Thumb bit) and objects; empty for a stripped file."""
         with self.elf.open("rb") as file:
-            table = ELFFile(file).get_section_by_name(".symtab")
+            elf = ELFFile(file)
+            table = elf.get_section_by_name(".symtab")
             if table is None:
                 return {}
-            return {
-                symbol.name: symbol["st_value"] & ~1 if symbol["st_info"]["type"] == "STT_FUNC" else symbol["st_value"]
-                for symbol in table.iter_symbols()
-                if symbol.name
-            }
+            entries, strings = table.data(), elf.get_section(table["sh_link"]).data()
+        # pyelftools takes a tenth of a second for a thousand symbols.
+        result = {}
+        for start, value, info in np.frombuffer(entries, _SYMBOLS[elf.elfclass])[["name", "value", "info"]].tolist():
+            if name := strings[start : strings.index(b"\0", start)].decode(errors="replace"):
+                result[name] = value & ~1 if info & 0xF == _FUNCTION else value
+        return result
 
     @property
     def entry_registers(self) -> dict[str, int]:
