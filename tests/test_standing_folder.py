@@ -120,7 +120,7 @@ def test_a_virtual_board_and_openocd_find_nothing_there(marker: Path) -> None:
         "board.new --from pyocd --chip k64f --output board",
         "history.changes",
         pytest.param("nightly --list", marks=pytest.mark.nightly),
-        pytest.param("project.create --list", marks=pytest.mark.nightly),
+        pytest.param("project.create", marks=pytest.mark.nightly),
         "vm.status",
     ],
 )

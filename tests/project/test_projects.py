@@ -110,7 +110,7 @@ def test_what_it_says_is_printed_over_rtt_as_over_a_serial_line(tmp_path: Path, 
 
 
 def test_the_platforms_are_listed() -> None:
-    listed = json.loads(inv("project.create", "--list", "--json").stdout)["platforms"]
+    listed = json.loads(inv("project.create", "--json").stdout)["platforms"]
     assert sorted(listed) == ["arduino", "bare", "cmake", "freertos", "zephyr"]
     assert list(listed["zephyr"]["options"]) == ["board"]
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for a machine, for tests of what lies between a probe's host and the memory."""
 
+from collections import deque
+
 from utvm.virtual.bus import BusError
 from utvm.virtual.dap import PortIds
 
@@ -23,6 +25,7 @@ class FakeBoard:
         self.registers = {number: 0x1000 + number for number in range(0x80)}
         self.reset_held = False
         self.resets = 0
+        self.trace = deque[int]()
         self._transfer = 0
 
     @property

@@ -4,7 +4,7 @@
 from invoke.context import Context
 
 from utvm import cli, selection
-from utvm.cli.choices import CompiledChoice, DebugChoice, ModelChoice
+from utvm.cli.choices import SWO, CompiledChoice, DebugChoice, ModelChoice
 
 
 @cli.task(
@@ -71,14 +71,13 @@ def detect(_: Context) -> None:
 
 @cli.task(
     runs="board_udev:install_udev",
-    example="board.install-udev --dry-run",
+    example="board.install-udev --output -",
     page="docs/hosts.md",
     help={
-        "output": "only write the rules file into this folder, for another machine",
-        "dry_run": "only print the rules and the steps",
+        "output": "only write the rules file into this folder, for another machine; - prints the rules and the steps"
     },
 )
-def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
+def install_udev(_: Context, output: str = "") -> None:
     """Install udev rules that give your user access to the probes of all boards; uses sudo."""
 
 
@@ -91,9 +90,9 @@ def reset(_: Context, where: selection.BoardSelection) -> None:
     runs="board_run:monitor",
     example="board.monitor --board stm32f746 --seconds 10",
     page="docs/debugging.md",
-    help={"seconds": "how long (default: until Ctrl-C)"},
+    help={"seconds": "how long (default: until Ctrl-C)", "swo": SWO},
 )
-def monitor(_: Context, where: selection.BoardSelection, seconds: float = 0.0) -> None:
+def monitor(_: Context, where: selection.BoardSelection, seconds: float = 0.0, swo: str = "") -> None:
     """Reset a board and print its console."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from utvm import drivers, errors, selection
 from utvm.base.log import log_into
+from utvm.base.storage.files import write_whole
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream, remember_bitstream
 from utvm.cli import compiling, output
@@ -27,17 +28,23 @@ _CHECK_SECONDS = 0.2  # Time between two checks of the board.
 
 
 def flash(
-    where: BoardSelection, file: str, seconds: float, pipe: Pipe | None = None, address: int | None = None
+    where: BoardSelection,
+    file: str,
+    seconds: float,
+    pipe: Pipe | None = None,
+    address: int | None = None,
+    swo: str = "",
 ) -> None:
     """Flash an image, start it, and print its console for some seconds.
 
     Args:
         pipe: channel of its output, if not the console.
         address: load address of a plain binary.
+        swo: file for the bytes of the pin SWO.
     """
     reachable = compiling.find_with_debug_port(where)
     image = read_image(reachable.board, file, address)
-    with _open(where, "firmware.flash") as connection:
+    with _open(where, "firmware.flash", swo) as connection:
         program = Application(connection, image)
         compiling.print_use(image)
         output.OUT.print("flashed and verified; it starts")
@@ -45,21 +52,22 @@ def flash(
             with open_pipe(connection, replace(image, pipe=pipe)) as wire:
                 listen(connection, wire.restart, seconds, wire.transport)
         else:
-            if seconds:
+            if seconds and not swo:
                 _need_console(connection)
             listen(connection, program.run, seconds or _START_SECONDS)
         output.OUT.print(f"it runs, at {check_core(connection, image)}")
 
 
-def monitor(where: selection.BoardSelection, seconds: float) -> None:
+def monitor(where: selection.BoardSelection, seconds: float, swo: str) -> None:
     reachable = compiling.find_with_debug_port(where)
     if reachable.kind == "virtual" and reachable.probe is None:
         output.OUT.print(
             "each command starts a fresh, empty VIRTUAL board: "
             "./inv firmware.flash app.elf --monitor flashes a program and prints its console"
         )
-    with _open(where, "board.monitor") as connection:
-        _need_console(connection)
+    with _open(where, "board.monitor", swo) as connection:
+        if not swo:
+            _need_console(connection)
         listen(connection, lambda: connection.reset(halt=False), seconds or math.inf)
 
 
@@ -85,11 +93,16 @@ def program_fpga(where: selection.BoardSelection, bitstream: str) -> None:
 
 
 @contextlib.contextmanager
-def _open(where: selection.BoardSelection, command: str) -> Iterator[drivers.Connection]:
+def _open(where: selection.BoardSelection, command: str, swo: str = "") -> Iterator[drivers.Connection]:
     logs = output.logs_of(command)
     with log_into(logs), compiling.find_with_debug_port(where).open(logs, output.say) as connection:
         output.OUT.print(connection.describe())
+        if swo:
+            write_whole(Path(swo), b"")
+            connection.trace_into(Path(swo))
         yield connection
+    if swo:
+        output.OUT.print(f"SWO: {Path(swo).stat().st_size:,} bytes in {swo}")
 
 
 def _need_console(connection: drivers.Connection) -> None:

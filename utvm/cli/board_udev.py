@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from utvm import boards, errors
+from utvm import boards
 from utvm.base.storage.files import write_whole
 from utvm.cli.output import OUT
 from utvm.probe import udev
@@ -23,13 +23,9 @@ def rules_for_boards() -> str:
     return udev.rules(probes)
 
 
-def install_udev(output: str, dry_run: bool) -> None:
-    if output and dry_run:
-        raise errors.ConfigError(
-            "--output and --dry-run exclude each other", "the first writes a file, the second nothing"
-        )
+def install_udev(output: str) -> None:
     text = rules_for_boards()
-    if dry_run:
+    if output == "-":
         OUT.print(text, end="")
         OUT.print("would be written and applied, as root:")
         for words in udev.install_commands(Path(udev.NAME)):

@@ -15,6 +15,7 @@ from utvm.options import Parts, option
 IN_SAMPLES = "-"
 """``--labels`` without a file: the samples file contains the labels."""
 
+SWO = "also write the bytes of the pin SWO, as OpenOCD receives them, into this file; all stimulus ports are on"
 _MIRROR = "URL of a Debian mirror; {archive} stands for debian and debian-security (default: apt's own)"
 _NUMBER = re.compile(r"-?\d+")
 _NUMBERS = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?(,[-+]?\d+(\.\d*)?([eE][-+]?\d+)?)*")
@@ -175,9 +176,10 @@ class RunChoice(InputChoice):
 
 @dataclass(frozen=True)
 class ListenChoice:
-    """Seconds for which a board's console is printed."""
+    """Seconds for which a board's console is printed, and the file for its trace."""
 
     monitor: float = option(0.0, "print the console: for this many seconds, or until Ctrl-C", bare=math.inf)
+    swo: str = option("", SWO)
 
 
 @dataclass(frozen=True)

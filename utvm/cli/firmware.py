@@ -87,9 +87,9 @@ def flash(_: Context, elf: str, where: selection.BoardSelection, listen: ListenC
             raise errors.ConfigError("--address is for a .bin file", "leave it out")
         project = Project(elf)
         where = where if where.board else dataclasses.replace(where, board=project.facts.board)
-        board_run.flash(where, str(project.build().elf), listen.monitor, project.facts.pipe)
+        board_run.flash(where, str(project.build().elf), listen.monitor, project.facts.pipe, swo=listen.swo)
     else:
-        board_run.flash(where, elf, listen.monitor, address=_parse_address(address))
+        board_run.flash(where, elf, listen.monitor, address=_parse_address(address), swo=listen.swo)
 
 
 def _parse_address(text: str) -> int | None:

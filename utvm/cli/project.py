@@ -24,8 +24,7 @@ _DIRECTORY = "the project's folder"
     help={
         "board": BOARD,
         "input": "input to store in the application, as for model.run (default: seeded random values)",
-        "list_": "list the platforms, their options and what a build needs",
-        "platform": "one that --list shows, or the path of a folder with a platform.yaml",
+        "platform": "its name, or the path of a folder with a platform.yaml (default: list the platforms)",
         "option": "settings of the platform: NAME=VALUE, separated by ;",
         "output": "folder to write; must be empty or not exist",
     },
@@ -39,7 +38,6 @@ def create(
     platform: str = "",
     option: str = "",
     output: str = "",
-    list_: bool = False,
 ) -> None:
     """Create an application for another build system that runs a model once and reports on the console."""
     from utvm import boards, project
@@ -47,7 +45,7 @@ def create(
     from utvm.cli.model_inputs import note_input, read_inputs
     from utvm.firmware import compile_for
 
-    if list_:
+    if not platform and not output:
         _list_platforms()
         return
     project.load_platform(platform)

@@ -268,6 +268,10 @@ class Connection:
             raise BoardError(f"{self.board.name} has no accessible pins", 'mark the test with needs("pins")')
         return Pin(self, name)
 
+    def trace_into(self, file: Path) -> None:
+        """Append the bytes of the pin SWO to a file from now on; raises ProbeError if that is not possible."""
+        self._port.trace_into(file, self.board.clock_hz)
+
     def power_cycle(self) -> None:
         """Switch the board off and on; its program starts without a debugger.
 

@@ -12,6 +12,13 @@ from utvm.probe.gdb import GdbClient
 from utvm.probe.relay import logic_command, place_command
 
 _HALT_TIMEOUT = 5.0  # Seconds.
+# The first trace port of the board's script, at no more baud than an ST-Link/V2 takes.
+_TRACE = (
+    "set port [lindex [concat [swo names] [tpiu names]] 0]; if {$port eq {}} {error {openocd.cfg creates no tpiu}}; "
+    "if {[$port cget -traceclk] == 0} {$port configure -traceclk HZ}; set clock [$port cget -traceclk]; "
+    "$port configure -protocol uart -output FILE -pin-freq [expr {$clock / (($clock + 1999999) / 2000000)}]; "
+    "$port enable; itm ports on"
+)
 _LOGIC_TIMEOUT = 300.0  # Seconds: 4 MB through a slow probe.
 
 
@@ -75,6 +82,10 @@ class DebugPort(ABC):
     def program_logic(self, file: Path, commands: str) -> None:
         """Program programmable logic; ``commands`` are OpenOCD's."""
 
+    def trace_into(self, file: Path, clock_hz: int) -> None:
+        """Append the bytes of the pin SWO to a file from now on, with all stimulus ports on."""
+        raise ProbeError("SWO is read through OpenOCD, which does not drive this board")
+
     def _reset_by(self, commands: Sequence[str], halt: bool) -> None:
         self.halt()
         for command in commands:
@@ -97,6 +108,9 @@ class OpenOcdPort(DebugPort):
 
     def program_logic(self, file: Path, commands: str) -> None:
         self.gdb.monitor((self._load or commands).format(file=tcl(str(file.resolve()))), _LOGIC_TIMEOUT)
+
+    def trace_into(self, file: Path, clock_hz: int) -> None:
+        self.gdb.monitor(_TRACE.replace("HZ", str(clock_hz)).replace("FILE", tcl(str(file.resolve()))))
 
     def reset(self, *, halt: bool) -> None:
         self.gdb.monitor("reset halt" if halt else "reset run")

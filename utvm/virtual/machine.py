@@ -43,6 +43,7 @@ class BoardModel(CoreThread):
 
     Attributes:
         serial_output: output of the serial lines beside the console, by the peripheral's name.
+        trace: the last bytes of SWO that no probe has read.
         touched: messages about the first access of the core to a peripheral without a model.
     """
 
@@ -65,6 +66,7 @@ class BoardModel(CoreThread):
             kind, self._bus, interrupts=spec.interrupts, vector_table=spec.reset_vector_base, timing=spec.timing
         )
         super().__init__(spec.name, self._cpu)
+        self.trace = self._cpu.trace
         self.signals = Signals(self._cpu.now, self._cpu.reschedule)
         self._bus.add(WINDOW, self.signals)  # for debuggers only, not for the core
         self._chip = blocks.parse(spec.blocks)

@@ -34,6 +34,7 @@ MAX_BLOCK_BYTES = 6144  # one transfer of 16 or 32-bit accesses
 MAX_BYTES_BLOCK_BYTES = 64  # one transfer of 8-bit accesses: a full-speed USB packet
 _V3_BYTES_BLOCK_BYTES, _V3_MISC_ITEMS = 512, 1227
 MAX_MISC_ITEMS = 64
+_TRACE_BYTES = 4095  # OpenOCD 0.12 asks for one byte less than it has room for: 4096
 
 # Statuses, the first byte of most replies
 OK, FAULT, JTAG_GET_IDCODE_ERROR, SWD_AP_FAULT, SWD_AP_STICKY_ERROR = 0x80, 0x81, 0x09, 0x11, 0x19
@@ -96,6 +97,9 @@ class StLink:
             0x3B: lambda *_: bytes([self._status]),
             0x3C: self._drive_reset,
             0x3E: lambda *_: struct.pack("<BxxxI", self._status, self._fault_address),
+            0x40: self._start_trace,
+            0x41: lambda *_: bytes([OK]),
+            0x42: lambda *_: struct.pack("<H", min(len(self._board.trace), _TRACE_BYTES)),
             0x43: lambda *_: bytes([OK]),  # set clock: the modelled wires have no speed
             0x44: lambda *_: bytes([OK]),
             0x45: self._read_dap_register,
@@ -117,6 +121,15 @@ class StLink:
     def misc_bytes(self) -> int:
         """Size of the results of the last mixed accesses."""
         return len(self._misc_results)
+
+    def read_trace(self, size: int) -> bytes:
+        """Take bytes of SWO, as the trace endpoint sends them."""
+        trace = self._board.trace
+        return bytes(trace.popleft() for _ in range(min(size, len(trace))))
+
+    def _start_trace(self, _command: bytes, _data: bytes) -> bytes:
+        self._board.trace.clear()
+        return bytes([OK])
 
     def lose_target(self) -> None:
         """Reset the debug port after a power cycle of the board; it responds once the host enters a mode again."""

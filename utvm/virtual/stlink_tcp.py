@@ -41,6 +41,7 @@ _DEVICE_ID = 1
 _SERIAL_BYTES = 32
 _TO_PROBE = 0
 _FROM_PROBE = 1
+_FROM_TRACE = 3
 _MAX_DATA_BYTES = 2 * MAX_BLOCK_BYTES
 
 
@@ -151,16 +152,17 @@ class StLinkServer:
         (size,) = struct.unpack_from("<I", arguments, 27)
         if size > _MAX_DATA_BYTES:
             raise _ProtocolError(f"transfer of {size} bytes")
-        if direction not in (_TO_PROBE, _FROM_PROBE):
+        if direction not in (_TO_PROBE, _FROM_PROBE, _FROM_TRACE):
             client.sendall(_word(_STATUS_NOT_AVAILABLE) + bytes(size))
             return
         data = _receive(client, size) if direction == _TO_PROBE else b""
-        wanted = size if direction == _FROM_PROBE else 0
+        wanted = 0 if direction == _TO_PROBE else size
         if self._owner is not client:
             client.sendall(_word(_STATUS_BAD_PARAMETER) + bytes(wanted))
             return
         with self._wires:
-            reply = self._probe.execute(command, data, wanted)
+            traced = direction == _FROM_TRACE
+            reply = self._probe.read_trace(size) if traced else self._probe.execute(command, data, wanted)
         wait_until(started + self._latency)
         client.sendall(_word(_STATUS_OK) + reply)
 

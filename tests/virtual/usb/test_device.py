@@ -106,6 +106,22 @@ def test_an_st_link_of_another_product(
             assert len(reply) == 52 and struct.unpack_from("<3I", reply, 8) == (5, 24000, 8000)
 
 
+def test_the_trace_endpoint_sends_what_the_pin_swo_gave(plug: Callable[..., Plug]) -> None:
+    """Commands as in OpenOCD 0.12, src/jtag/drivers/stlink_usb.c."""
+    plugged = plug("st-link")
+    with Peer(plugged.connect()) as peer:
+
+        def execute(command: bytes) -> bytes:
+            assert peer.put(0x01, command.ljust(16, b"\0")) == SUCCESS
+            return peer.get(0x81, 64)
+
+        assert execute(b"\xf2\x40" + struct.pack("<HI", 4096, 2_000_000))[0] == 0x80
+        plugged.board.trace.extend(b"\x01H\x01i")
+        assert execute(b"\xf2\x42") == b"\x04\x00"
+        assert peer.get(0x82, 64) == b"\x01H\x01i"
+        assert execute(b"\xf2\x42") == b"\x00\x00"
+
+
 def test_its_com_port_is_one_function_of_two_interfaces(peer: Peer) -> None:
     parsed = parse(peer.descriptor(CONFIGURATION) or b"")
     (association,) = parsed.associations

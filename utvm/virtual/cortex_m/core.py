@@ -94,7 +94,7 @@ class CoreState(ctypes.Structure):
 
 def load_counter() -> ctypes.CDLL:
     """Load the C files as a shared library."""
-    return load_library(*(Path(__file__).with_name(name) for name in ("mpu.c", "counter.c", "cycles.c")))
+    return load_library(*(Path(__file__).with_name(name) for name in ("mpu.c", "trace.c", "counter.c", "cycles.c")))
 
 
 # Exceptions by their numbers in Unicorn's interrupt hook.
@@ -176,7 +176,7 @@ class Core(RegisterFile):
         self._polled: dict[tuple[int, int], tuple[int, int | None]] = {}
         self.clock: Callable[[], int] = lambda: 0
         self.on_poll: Callable[[Device, int], None] = lambda device, since: None
-        self.open_registers: set[int] = set()  # private ones that unprivileged code may access
+        self.open_registers: frozenset[int] = frozenset()  # private ones that unprivileged code may access
         self._data_hooks: list[Any] = []
         self._add_hooks()
         self.set_breakpoints([])

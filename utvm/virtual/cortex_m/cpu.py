@@ -4,6 +4,8 @@
 Time is the number of instructions plus the ticks slept, independent of debuggers and the speed of the host.
 """
 
+import ctypes
+from collections import deque
 from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, Device, ResetCause
@@ -13,18 +15,20 @@ from utvm.virtual.cortex_m.cycles import Cycles
 from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, FlashPatchBreakpoint
 from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
-from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
+from utvm.virtual.cortex_m.kinds import TPIU, ConstantPage, CoreKind
 from utvm.virtual.cortex_m.mpu import MPU, MPU_END, MpuRegisters
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
+from utvm.virtual.cortex_m.trace import FORMATTER, ITM, PORTS_END, TraceState, TraceUnit
 from utvm.virtual.engine import NEVER
 from utvm.virtual.spec import WAITS, TimingSpec
 from utvm.virtual.wiring import Timer
 
-_ITM = 0xE0000000  # a trace port that discards everything
 _SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
+_PORTS = frozenset(range(ITM, ITM + PORTS_END))
 _WFI = 0xBF30
 _SPIN = 2000  # Most ticks that pass before a debugger's access while the core spins.
 _FAR = 1 << 20  # Ticks to an event before which the core's thread pauses.
+_MOST_TRACE = 1 << 20
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
 # DCRSR selectors of Secure registers, the only ones modelled, mapped to those without a security state.
@@ -48,6 +52,7 @@ class CortexM:
     Attributes:
         halted: in Debug state.
         locked_up: after a fault that no handler could take.
+        trace: the last bytes of the pin SWO that no probe has read.
         stop_requested: another thread waits for the lock: :meth:`run` returns soon.
     """
 
@@ -89,6 +94,11 @@ class CortexM:
         self.core.state.mpu.v8, self.core.state.mpu.count = kind.watches.size != 0, kind.regions
         self._mpu = MpuRegisters(self.core.counter, self.core.state.mpu, self._apply_control)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
+        self.trace: deque[int] = deque(maxlen=_MOST_TRACE)
+        self._trace, self._formatter = TraceState(), FORMATTER * (kind.trace_port == TPIU)
+        self._reset_trace()
+        for address, name in ((ITM, "itm"), (kind.trace_port, "tpiu")):
+            self.add_device(address, TraceUnit(name, kind, self.core, self._trace, self.trace.extend))
         self._watchpoints: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
         self._add_private_peripherals(kind)
@@ -118,7 +128,7 @@ class CortexM:
         self.add_device(_SCS, SystemControlSpace(parts))
         self.add_device(_DWT, self._dwt)
         self.add_device(_FPB, self._fpb)
-        for address, words in {_ITM: kind.components["itm"], **kind.pages}.items():
+        for address, words in kind.pages.items():
             self.add_device(address, ConstantPage(words))
 
     # Reset
@@ -149,6 +159,9 @@ class CortexM:
         request, self._reset_request = self._reset_request, None
         return request
 
+    def _reset_trace(self) -> None:
+        self.core.counter.utvm_trace_reset(ctypes.byref(self._trace), self._formatter)
+
     def power_on(self) -> None:
         """Reset debug settings and floating-point registers, which a system reset keeps."""
         for selector in _FLOAT_SELECTORS:
@@ -157,6 +170,7 @@ class CortexM:
         self.debug.power_on()
         self._dwt.power_on()
         self._fpb.power_on()
+        self._reset_trace()
         self.apply_debug_settings()
 
     # Time
@@ -407,6 +421,7 @@ class CortexM:
 
     def apply_debug_settings(self) -> None:
         """Apply a change of DHCSR or DEMCR."""
+        self._trace.enabled = self.debug.trace_enabled
         self._dwt.set_enabled(self.debug.trace_enabled)
         self._set_breakpoints(self._breakpoints)
         self.interrupt()
@@ -423,7 +438,7 @@ class CortexM:
         state = self.core.state
         control = self.scb.value(scs.CCR)
         state.trap_division = bool(control & scs.DIV_0_TRP)
-        self.core.open_registers = {_SCS + SOFTWARE_TRIGGER} if control & scs.USERSETMPEND else set()
+        self.core.open_registers = _PORTS | ({_SCS + SOFTWARE_TRIGGER} if control & scs.USERSETMPEND else set())
         access, context = self.scb.value(scs.CPACR) >> 20, self.scb.value(scs.FPCCR)
         state.float_access = access & 3 if access & 3 == access >> 2 else 0
         defaults = context & scs.ASPEN and self.scb.value(scs.FPDSCR)

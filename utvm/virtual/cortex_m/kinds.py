@@ -16,6 +16,8 @@ from utvm.virtual.cortex_m.cycles import CoreTiming
 from utvm.virtual.dap import PortIds
 from utvm.virtual.spec import CoreName
 
+TPIU = 0xE0040000
+
 Words = Mapping[int, int]
 """Words of a constant page of 4 KiB, by offset."""
 
@@ -56,7 +58,8 @@ class CoreKind:
         breakpoint_version: 2 has breakpoints at any address, 1 only below 0x20000000.
         regions: number of regions of the memory protection unit.
         pages: ROM tables and other constant pages, by address.
-        components: identification registers of scs, dwt, fpb and itm.
+        components: identification registers of scs, dwt, fpb, itm and tpiu.
+        trace_port: address of the tpiu; another one is a SWO, without a formatter.
         exc_return: EXC_RETURN of a return to a handler, with floating-point registers in the frame.
         secure: has the Security Extension and stays in Secure state.
         timing: instruction timing; None if it is not modelled.
@@ -73,6 +76,7 @@ class CoreKind:
     components: Mapping[str, Words]
     exc_return: int = 0xFFFFFFE1
     regions: int = 8
+    trace_port: int = TPIU
     watches: Watches = Watches({5: 1, 6: 2, 7: 3}, 0xF)  # of Armv7-M: WATCH_READ and WATCH_WRITE
     secure: bool = False
     timing: CoreTiming | None = None

@@ -31,6 +31,7 @@ _DEBUG = 0xF2
 _WRITES = (0x08, 0x0D, 0x48, 0x50)  # memory: the size of the data is in the command
 _READS = (0x07, 0x0C, 0x47, 0x54)
 _MISC_OUT, _MISC_IN = 0x51, 0x52
+_TRACE_SIZE = b"\xf2\x42"
 _STATUS_BYTES = 2
 # Sizes of replies; other commands reply with a status. Over TCP, the host sends the size.
 _GROUP_REPLY_BYTES = {0xF1: 6, 0xF3: 0, 0xF5: 2, 0xF7: 8, 0xFB: 12}
@@ -61,6 +62,7 @@ class StLinkProbe(UsbDevice):
         self._latency = latency
         self._port = None if product == V2 else SerialPort(backlog, type_in, first_interface=1)
         addresses = (_DEBUG_IN, _DEBUG_OUT, _TRACE_IN) if self._port else (_DEBUG_IN, _V2_OUT, _V2_TRACE)
+        self._trace = addresses[2]
         endpoints = (Endpoint(address, Transfer.BULK, _PACKET) for address in addresses)
         debug = Interface((0xFF, 0xFF, 0xFF), "ST-Link Debug", tuple(endpoints))
         super().__init__(
@@ -116,6 +118,8 @@ class StLinkProbe(UsbDevice):
         wait_until(started + self._latency)
         if reply:
             cable.send(_DEBUG_IN, reply)
+        if self._command[:2] == _TRACE_SIZE and (size := int.from_bytes(reply, "little")):
+            cable.send(self._trace, self._probe.read_trace(size))
 
     def _reply_bytes(self) -> int:
         group, order = self._command[:2]
