@@ -17,6 +17,9 @@ _BASIC_WORDS = 8
 _FLOAT_WORDS = 18  # S0 to S15, FPSCR and a spare word
 _ALIGNED = 1 << 9  # in the stacked xPSR: the stack pointer was aligned
 _FRAME_REGISTERS = (*range(registers.R0, registers.R0 + 4), registers.R12, registers.LR)
+_ENTRY_REGISTERS = (*_FRAME_REGISTERS, registers.PC, registers.CONTROL, registers.XPSR, registers.SP)
+_RETURN_REGISTERS = (registers.XPSR, registers.SP, *_FRAME_REGISTERS, registers.PC)
+_FLOAT_REGISTERS = (*range(registers.S0, registers.S0 + 16), registers.FPSCR)
 
 _TO_THREAD, _ON_PROCESS_STACK, _BASIC_FRAME = 1 << 3, 1 << 2, 1 << 4
 
@@ -55,12 +58,11 @@ class Handlers:
 
     def enter(self, exception: int) -> None:
         """Stack a frame and start a handler. PC is its return address."""
-        priority = self.execution_priority()
         try:
             exc_return = self._push()
         except _StackingFailed as failure:
             self._scb.fault_status |= failure.fault.status
-            derived = self._escalate(failure.fault.exception, priority)
+            derived = self._escalate(failure.fault.exception, self.execution_priority())
             late = self._exceptions.group_priority(derived) < self._exceptions.group_priority(exception)
             first, second = (derived, exception) if late else (exception, derived)
             if second != first:
@@ -122,10 +124,8 @@ class Handlers:
     def _preempts(self, exception: int) -> bool:
         return self._exceptions.group_priority(exception) < self.execution_priority()
 
-    def _masks(self) -> tuple[int, int, int]:
-        core = self._core
-        read = core.read_privileged if core.unprivileged else core.read
-        return read(registers.PRIMASK), read(registers.FAULTMASK), read(registers.BASEPRI)
+    def _masks(self) -> list[int]:
+        return self._core.read_privileged(registers.PRIMASK, registers.FAULTMASK, registers.BASEPRI)
 
     def _escalate(self, exception: int, priority: int) -> int:
         if self._scb.is_enabled(exception) and self._exceptions.group_priority(exception) < priority:
@@ -140,15 +140,13 @@ class Handlers:
 
     def _push(self) -> int:
         core = self._core
-        control = core.read_control()
-        status = core.read(registers.XPSR)
+        *frame_words, pc, control, status, stack = core.read_all(_ENTRY_REGISTERS)
         handler = bool(status & 0x1FF)
+        unprivileged = not handler and bool(control & registers.UNPRIVILEGED)
         extended = bool(control & registers.FLOAT_ACTIVE and self._scb.value(scs.FPCCR) & scs.ASPEN)
-        stack = core.read(registers.SP)
         realign = stack & 4
         frame = (stack - 4 * (_BASIC_WORDS + (_FLOAT_WORDS if extended else 0)) & ~4) & 0xFFFFFFFF
-        words = [core.read(register) for register in _FRAME_REGISTERS]
-        words += [core.read(registers.PC), status & ~_ALIGNED | (_ALIGNED if realign else 0)]
+        words = [*frame_words, pc, status & ~_ALIGNED | (_ALIGNED if realign else 0)]
         lazy = extended and self._scb.value(scs.FPCCR) & scs.LSPEN
         if extended and not lazy:
             words += self._float_words()
@@ -160,11 +158,11 @@ class Handlers:
             core.write(registers.SP, limit)
             raise _StackingFailed(exc_return, faults.usage_fault(faults.STKOF))
         core.write(registers.SP, frame)
-        fault = self._write(frame, words, core.unprivileged, (faults.MSTKERR, faults.STKERR))
+        fault = self._write(frame, words, unprivileged, (faults.MSTKERR, faults.STKERR))
         if fault:
             raise _StackingFailed(exc_return, fault)
         if lazy:
-            self._defer_float(frame + 4 * _BASIC_WORDS, handler, core.unprivileged)
+            self._defer_float(frame + 4 * _BASIC_WORDS, handler, unprivileged)
         return exc_return
 
     def _write(self, address: int, words: list[int], unprivileged: bool, statuses: tuple[int, int]) -> Fault | None:
@@ -185,8 +183,7 @@ class Handlers:
         return not self._core.permits(address, size, right << (0 if unprivileged else PRIVILEGED_SHIFT))
 
     def _float_words(self) -> list[int]:
-        registers_16 = [self._core.read(registers.S0 + number) for number in range(16)]
-        return [*registers_16, self._core.read(registers.FPSCR), 0]
+        return [*self._core.read_all(_FLOAT_REGISTERS), 0]
 
     def _defer_float(self, address: int, handler: bool, unprivileged: bool) -> None:
         """Record where to store floating-point registers, and the faults that may raise (DDI 0403E, UpdateFPCCR)."""
@@ -220,7 +217,7 @@ class Handlers:
 
     def _start(self, exception: int, exc_return: int) -> None:
         core = self._core
-        control = core.read_control()
+        control, status = core.read_all((registers.CONTROL, registers.XPSR))
         if control & (registers.PROCESS_STACK | registers.FLOAT_ACTIVE):
             core.write_control(control & registers.UNPRIVILEGED)
         vector = self._scb.value(scs.VTOR) + 4 * exception
@@ -235,9 +232,8 @@ class Handlers:
             return
         thumb = registers.THUMB if target & 1 else 0
         core.state.exclusive = 0
-        core.write(registers.XPSR, core.read(registers.XPSR) & 0xF80F0000 | thumb | exception)
-        core.write(registers.LR, exc_return)
-        core.write_pc(target)
+        words = [status & 0xF80F0000 | thumb | exception, exc_return, target]
+        core.write_all((registers.XPSR, registers.LR, registers.PC), words)
         self._exceptions.begin(exception)
         self.entered.append(exception)
 
@@ -262,8 +258,9 @@ class Handlers:
         core = self._core
         extended = not exc_return & _BASIC_FRAME
         size = 4 * (_BASIC_WORDS + (_FLOAT_WORDS if extended else 0))
-        frame = core.read(registers.PSP if exc_return & _ON_PROCESS_STACK else registers.MSP)
-        unprivileged = bool(exc_return & _TO_THREAD and core.read_control() & registers.UNPRIVILEGED)
+        stack = registers.PSP if exc_return & _ON_PROCESS_STACK else registers.MSP
+        frame, before = core.read_all((stack, registers.CONTROL))
+        unprivileged = bool(exc_return & _TO_THREAD and before & registers.UNPRIVILEGED)
         fault = None
         try:
             words = struct.unpack(f"<{size // 4}I", self._bus.read(frame, size))
@@ -283,20 +280,16 @@ class Handlers:
         if extended and context & scs.LSPACT:
             self._scb.store(scs.FPCCR, context & ~scs.LSPACT, _ALL)
         elif extended:
-            for number in range(16):
-                core.write(registers.S0 + number, words[_BASIC_WORDS + number])
-            core.write(registers.FPSCR, words[_BASIC_WORDS + 16])
-        control = core.read_control() & registers.UNPRIVILEGED
+            core.write_all(_FLOAT_REGISTERS, list(words[_BASIC_WORDS:-1]))
+        control = before & registers.UNPRIVILEGED
         control |= registers.FLOAT_ACTIVE if extended else 0
         control |= registers.PROCESS_STACK if exc_return & _ON_PROCESS_STACK else 0
-        if control != core.read_control():
+        if control != before:
             core.write_control(control)
-        core.write(registers.XPSR, status & (_STATUS_MASK | 0x1FF))
-        core.write(registers.SP, frame + size + (4 if status & _ALIGNED else 0))
-        for register, value in zip(_FRAME_REGISTERS, words[:6], strict=True):
-            core.write(register, value)
         core.state.exclusive = 0
-        core.write_pc(words[6])
+        stack = frame + size + (4 if status & _ALIGNED else 0)
+        pc = words[6] & ~1 | bool(status & registers.THUMB)
+        core.write_all(_RETURN_REGISTERS, [status & (_STATUS_MASK | 0x1FF), stack, *words[:6], pc])
 
 
 class _StackingFailed(Exception):

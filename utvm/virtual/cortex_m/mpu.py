@@ -8,7 +8,7 @@ from typing import cast
 from utvm.virtual.bus import Device
 from utvm.virtual.native import fields
 
-MPU, MPU_END = 0xD90, 0xDC8
+MPU, _CTRL, MPU_END = 0xD90, 0xD94, 0xDC8
 ENABLE, HFNMIENA = 1 << 0, 1 << 1
 RIGHT_READ, RIGHT_WRITE, PRIVILEGED_SHIFT = 1, 2, 3  # of mpu.h
 
@@ -23,7 +23,7 @@ class MpuState(ctypes.Structure):
 
 
 class MpuRegisters(Device):
-    """The registers; ``changed`` is called after a write."""
+    """The registers; ``changed`` is called after a write to MPU_CTRL."""
 
     def __init__(self, counter: ctypes.CDLL, state: MpuState, changed: Callable[[], None]) -> None:
         self._counter = counter
@@ -38,4 +38,5 @@ class MpuRegisters(Device):
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         self._counter.utvm_mpu_store(self._state, offset, *map(ctypes.c_uint32, (value, lanes)))
-        self._changed()
+        if offset == _CTRL:
+            self._changed()

@@ -46,6 +46,7 @@ class RegisterFile(Engine):
         super().__init__(uc, bus, state, read_only=True)
         self._word = ctypes.c_uint32()
         self._word_pointer = ctypes.byref(self._word)
+        self._batches: dict[tuple[int, ...], tuple[Any, Any, Any, int]] = {}
 
     def read(self, register: int) -> int:
         """Read a register in the current mode."""
@@ -57,24 +58,41 @@ class RegisterFile(Engine):
         self._word.value = value
         uclib.uc_reg_write(self._engine, register, self._word_pointer)
 
+    def _batch(self, registers: tuple[int, ...]) -> tuple[Any, Any, Any, int]:
+        if registers not in self._batches:
+            count = len(registers)
+            values = (ctypes.c_uint32 * count)()
+            places = (ctypes.c_void_p * count)(*range(ctypes.addressof(values), ctypes.addressof(values) + 4 * count, 4))
+            self._batches[registers] = (ctypes.c_int * count)(*registers), values, places, count
+        return self._batches[registers]
+
+    def read_all(self, registers: tuple[int, ...]) -> list[int]:
+        """Read registers in the current mode, faster than one by one."""
+        numbers, values, places, count = self._batch(registers)
+        uclib.uc_reg_read_batch(self._engine, numbers, places, count)
+        return list(values)
+
+    def write_all(self, registers: tuple[int, ...], words: list[int]) -> None:
+        """Write registers in the current mode, in this order."""
+        numbers, values, places, count = self._batch(registers)
+        values[:] = words
+        uclib.uc_reg_write_batch(self._engine, numbers, places, count)
+
     def write_pc(self, address: int) -> None:
         """Write PC and keep the Thumb bit, which Unicorn takes from the value."""
         self.write(PC, address & ~1 | self.read(XPSR) >> 24 & 1)
 
-    def read_privileged(self, register: int) -> int:
-        """Read a register as privileged code."""
+    def read_privileged(self, *registers: int) -> list[int]:
+        """Read registers as privileged code."""
         status = self.read(XPSR)
         self.write(XPSR, _PRIVILEGED_HANDLER)
-        value = self.read(register)
+        values = self.read_all(registers)
         self.write(XPSR, status)
-        return value
+        return values
 
     def write_privileged(self, register: int, value: int) -> None:
         """Write a register as privileged code."""
-        status = self.read(XPSR)
-        self.write(XPSR, _PRIVILEGED_HANDLER)
-        self.write(register, value)
-        self.write(XPSR, status)
+        self.write_all((XPSR, register, XPSR), [_PRIVILEGED_HANDLER, value, self.read(XPSR)])
 
     def read_control(self) -> int:
         return self.read(CONTROL) & _CONTROL_MASK
@@ -82,16 +100,14 @@ class RegisterFile(Engine):
     @property
     def unprivileged(self) -> bool:
         """True if the core is in unprivileged mode."""
-        return bool(self.read(CONTROL) & UNPRIVILEGED) and not self.read(XPSR) & 0x1FF
+        control, status = self.read_all((CONTROL, XPSR))
+        return bool(control & UNPRIVILEGED) and not status & 0x1FF
 
     def write_control(self, value: int) -> None:
         """Write CONTROL twice: Unicorn accepts nPRIV in Handler mode and SPSEL in Thread mode."""
-        status = self.read(XPSR)
-        self.write(XPSR, _PRIVILEGED_HANDLER)
-        self.write(CONTROL, value & ~UNPRIVILEGED)
-        self.write(XPSR, THUMB)
-        self.write(CONTROL, value | (_SECURE_FLOAT_ACTIVE if value & FLOAT_ACTIVE else 0))
-        self.write(XPSR, status)
+        full = value | (_SECURE_FLOAT_ACTIVE if value & FLOAT_ACTIVE else 0)
+        words = [_PRIVILEGED_HANDLER, value & ~UNPRIVILEGED, THUMB, full, self.read(XPSR)]
+        self.write_all((XPSR, CONTROL, XPSR, CONTROL, XPSR), words)
 
     def reset_registers(self) -> None:
         """Reset all registers but PC, SP and the Thumb bit, which come from the vector table."""
@@ -107,11 +123,10 @@ class RegisterFile(Engine):
         if selector == _SELECT_XPSR:
             return self.read(XPSR)
         if selector == _SELECT_CONTROL_AND_MASKS:
-            masks = (PRIMASK, BASEPRI, FAULTMASK)
-            primask, basepri, faultmask = (self.read_privileged(register) for register in masks)
+            primask, basepri, faultmask = self.read_privileged(PRIMASK, BASEPRI, FAULTMASK)
             return self.read_control() << 24 | faultmask << 16 | basepri << 8 | primask
         if selector in (_SELECT_MSP, _SELECT_PSP):
-            return self.read_privileged(MSP if selector == _SELECT_MSP else PSP)
+            return self.read_privileged(MSP if selector == _SELECT_MSP else PSP)[0]
         register = _SELECTED.get(selector)
         return self.read(register) if register is not None else 0
 
