@@ -125,7 +125,9 @@ class Rules(PlainRegisters):
             self._fifo = self._fifo[1:] if verb == "pop" else []
         elif verb == "wait":
             rates = rates_on(bus)  # LFCLK is Nordic's, whose core has 64 MHz
-            ticks = {"LFCLK": 64_000_000 / LSE, "LSI": rates.core / LSI, "APB2": rates.apb2}[names[-1]]
+            ticks = {"LFCLK": 64_000_000 / LSE, "LSI": rates.core / LSI, "APB1": rates.apb1, "APB2": rates.apb2}[
+                names[-1]
+            ]
             self._due = self._wiring.clock.now() + int(prod(values[:-1]) * ticks)
             self._wiring.clock.reschedule()
         elif verb == "hear" and (names[0], values[0]) not in self._heard:
@@ -134,7 +136,7 @@ class Rules(PlainRegisters):
         elif verb == "poke" and values[0]:
             bus.write(values[0], (1).to_bytes(4, "little"))
         elif verb == "bite":
-            self._wiring.request_reset(ResetCause.WATCHDOG)
+            self._wiring.request_reset(ResetCause[names[0]])
         elif verb == "fill":
             bus.write(values[0], values[2].to_bytes(2, "little") * values[1])
         elif verb == "transfer":
@@ -169,7 +171,7 @@ class Rules(PlainRegisters):
         self.expire()
         old, self._state["SIZE"] = self.values.get(offset, 0), lanes.bit_count() // 8
         for name, rule in self._data.get("kinds", {}).items():
-            if offset == self._offset(name) and rule in ("zeros", *range(64)):
+            if offset == self._offset(name) and rule in ("zeros", *range(256)):
                 value = value & old if rule == "zeros" else value | old & rule
             elif offset == self._offset(name):
                 other = self._get(rule.removeprefix("+"))

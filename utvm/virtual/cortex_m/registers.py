@@ -62,7 +62,9 @@ class RegisterFile(Engine):
         if registers not in self._batches:
             count = len(registers)
             values = (ctypes.c_uint32 * count)()
-            places = (ctypes.c_void_p * count)(*range(ctypes.addressof(values), ctypes.addressof(values) + 4 * count, 4))
+            places = (ctypes.c_void_p * count)(
+                *range(ctypes.addressof(values), ctypes.addressof(values) + 4 * count, 4)
+            )
             self._batches[registers] = (ctypes.c_int * count)(*registers), values, places, count
         return self._batches[registers]
 

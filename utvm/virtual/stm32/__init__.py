@@ -191,7 +191,6 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32-gpio": lambda p, wiring: Gpio(after_reset(p), wiring, p.address >> 10 & 15),
     "stm32-crc": lambda peripheral, wiring: small.Crc(after_reset(peripheral)),
     "stm32-rtc": lambda p, wiring: rtc.Rtc(after_reset(p), wiring),
-    "stm32-wwdg": lambda p, wiring: rtc.Wwdg(after_reset(p), wiring),
     "stm32-exti": Exti,
     "stm32-dbgmcu": _debug_mcu,
 }

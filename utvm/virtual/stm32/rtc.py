@@ -1,76 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calendar and window watchdog of the STM32. Sections are those of RM0385 (STM32F7), where not noted."""
+"""The calendar of the STM32. Sections are those of RM0385 (STM32F7), where not noted."""
 
 from collections.abc import Mapping
 
-from utvm.virtual.bus import PlainRegisters, ResetCause
-from utvm.virtual.stm32.clocks import Rates, rates_on
+from utvm.virtual.bus import PlainRegisters
+from utvm.virtual.stm32.clocks import rates_on
 from utvm.virtual.wiring import Wiring
-
-
-class _Timekeeper(PlainRegisters):
-    def __init__(self, after_reset: Mapping[int, int], wiring: Wiring) -> None:
-        self._wiring, self._clock = wiring, wiring.clock
-        super().__init__(after_reset)
-
-    @property
-    def _rates(self) -> Rates:
-        return rates_on(self._wiring.bus)
-
-
-class Wwdg(_Timekeeper):
-    """The window watchdog (28), and the one with a wider prescaler (RM0433, 44)."""
-
-    _CR, _CFR, _SR, _ON, _LAST, _EWI = 0x0, 0x4, 0x8, 0x80, 0x40, 0x200
-
-    def reset(self) -> None:
-        super().reset()
-        self._begun = 0
-
-    def _counter(self) -> int:
-        on, start = self.values[self._CR] & self._ON, self.values[self._CR] & 0x7F
-        return start - (self._clock.now() - self._begun) // self._step() if on else start
-
-    def _step(self) -> int:
-        config = self.values[self._CFR]
-        return (4096 << ((config >> 7 & 3) or config >> 11 & 7)) * self._rates[1]
-
-    def load(self, offset: int) -> int:
-        value = super().load(offset)
-        return value & self._ON | self._counter() & 0x7F if offset == self._CR else value
-
-    def next_event(self) -> int | None:
-        steps = (self.values[self._CR] & 0x7F) - self._LAST + (self.values[self._SR] & 1)
-        return self._begun + steps * self._step() if self.values[self._CR] & self._ON else None
-
-    def expire(self) -> None:
-        if self.values[self._CR] & self._ON and (counter := self._counter()) <= self._LAST:
-            self.values[self._SR] = 1
-            self._drive_line(bite=counter < self._LAST)
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        self.expire()
-        on = self.values[self._CR] & self._ON
-        early = offset == self._CR and on and self._counter() > self.values[self._CFR] & 0x7F
-        super().store(offset, (value & self.values[offset] if offset == self._SR else value) | on * (not offset), lanes)
-        if offset == self._CR:
-            self._begun = self._clock.now()
-        counting = self.values[self._CR] & (self._ON | self._LAST) != self._ON
-        self._drive_line(bite=bool(early) or not counting)
-        self._clock.reschedule()
-
-    def _drive_line(self, *, bite: bool) -> None:
-        self._wiring.set_line(bool(self.values[self._SR] and self.values[self._CFR] & self._EWI))
-        if bite:
-            self.values[self._CR] &= ~self._ON
-            self._wiring.request_reset(ResetCause.WINDOW_WATCHDOG)
 
 
 def _decimal(bcd: int) -> int:
     return bcd - 6 * (bcd >> 4)
 
 
-class Rtc(_Timekeeper):
+class Rtc(PlainRegisters):
     """The calendar (29): initialization mode is there at once; the time of day runs on.
 
     The date does not change. PC13 is the first tamper input and the time stamp input. Alarms do not compare the
@@ -84,7 +26,8 @@ class Rtc(_Timekeeper):
     _STAMPED, _TAMPERED = 1 << 11, 1 << 13  # flags in ISR; in CR, the first one is the enable bit
 
     def __init__(self, after_reset: Mapping[int, int], wiring: Wiring) -> None:
-        super().__init__(after_reset, wiring)
+        self._wiring, self._clock = wiring, wiring.clock
+        super().__init__(after_reset)
         wiring.signals.listen("PC13", self._take_edge)
 
     def _take_edge(self, level: bool | None) -> None:
@@ -107,7 +50,12 @@ class Rtc(_Timekeeper):
     def _second(self) -> int:
         prescalers = self.values.get(self._PRER, 0)
         steps = ((prescalers >> 16 & 127) + 1) * ((prescalers & 0x7FFF) + 1)
-        return max(1, steps * self._rates[0] // self._rates[2])
+        return self._ticks(steps)
+
+    def _ticks(self, steps: int) -> int:
+        """Ticks of the core's clock, of steps of RTCCLK."""
+        rates = rates_on(self._wiring.bus)
+        return max(1, steps * rates.core // rates.calendar)
 
     def load(self, offset: int) -> int:
         self.expire()
@@ -146,7 +94,7 @@ class Rtc(_Timekeeper):
         if not control & flag:
             return None
         if flag == self._WAKE_UP:
-            step = second if control & 4 else (16 >> (control & 3)) * self._rates[0] // self._rates[2]
+            step = second if control & 4 else self._ticks(16 >> (control & 3))
             return self._clock.now() + ((self.values.get(self._WUTR, 0) & 0xFFFF) + 1) * step
         alarm = self.values.get(self._ALARM + 4 * (flag == self._ALARM_B), 0)
         phase, period = 0, 1
