@@ -12,7 +12,6 @@ A row of ``images.txt`` is a board, a file, and steps separated by ``|``: text t
     @value SYMBOL [NUMBER]     a variable is not zero, or has a value
     @excluded WHY         nobody is there whom it waits for
     @fails WHY            it does not reach its line
-    @elsewhere NAME       it prints on a serial line that is no console of the board: seen in the model alone
 
 UTVM_OUTSIDE may have an ``images.txt`` of its own. Results are appended to ``results.txt`` there.
 """
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.nightly
 FOLDER = Path(os.environ.get("UTVM_OUTSIDE", "/nowhere"))
 LIST = next(path for path in (FOLDER / "images.txt", Path(__file__).with_name("images.txt")) if path.is_file())
 ROWS = [line.strip().split(maxsplit=2) for line in LIST.read_text().splitlines() if line and line[0] != "#"]
-NOT_RUN = ("@excluded", "@fails", "@elsewhere")
+NOT_RUN = ("@excluded", "@fails")
 PRESENT = [row for row in ROWS if (FOLDER / row[1]).is_file() and not row[2].startswith(NOT_RUN)]
 SECONDS = 300.0  # for a step
 PAUSE = 0.3

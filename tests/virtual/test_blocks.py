@@ -65,6 +65,18 @@ def test_registers_have_the_values_of_the_manuals(board: str, address: int, valu
     assert int.from_bytes(machine.read(address, 4), "little") == value
 
 
+@pytest.mark.parametrize(
+    ("board", "line", "sent"),
+    [("nucleo-l4r5zi", 0x40008000, b"!"), ("nucleo-l552ze-q", 0x40008000, b"!"), ("nucleo-h743zi", 0x58000C00, b"")],
+)
+def test_lpuart1_is_the_console_of_a_board_without_another(board: str, line: int, sent: bytes) -> None:
+    machine, output = BoardModel(boards.load(board).machine_spec()), bytearray()
+    machine.on_console_output = output.extend
+    for offset, value in ((0x0C, 0x22B9), (0x00, 9), (0x28, ord("!"))):  # BRR, CR1, TDR (RM0432, 44.7)
+        machine.write(line + offset, value.to_bytes(4, "little"))
+    assert output == sent
+
+
 @pytest.mark.parametrize("board", MODELLED)
 def test_holes_stay_bus_faults(board: str) -> None:
     machine = BoardModel(boards.load(board).machine_spec())

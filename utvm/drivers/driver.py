@@ -129,11 +129,10 @@ def start_openocd(
     return openocd, gdb
 
 
-def open_console(setup: Setup, board: boards.Board, line: str | socket.socket) -> console.Console | None:
-    """Open a board's serial line by URL or socket; None if the board has none."""
-    if board.line is None:
-        return None
-    return setup.stack.enter_context(console.Console(line, board.console.baud, board.console.flow_control))
+def open_console(setup: Setup, board: boards.Board, line: str | socket.socket) -> console.Console:
+    """Open a serial line by URL or socket; its speed is the board's, else the usual one."""
+    baud, flow_control = (board.line.baud, board.line.flow_control) if board.line else (115200, "none")
+    return setup.stack.enter_context(console.Console(line, baud, flow_control))
 
 
 def check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:

@@ -42,7 +42,6 @@ class BoardModel(CoreThread):
     with console output in the core's thread: it must not block.
 
     Attributes:
-        serial_output: output of the serial lines beside the console, by the peripheral's name.
         trace: the last bytes of SWO that no probe has read.
         touched: messages about the first access of the core to a peripheral without a model.
     """
@@ -51,7 +50,7 @@ class BoardModel(CoreThread):
         self.spec = spec
         self.volts = millivolts / 1000
         self.on_console_output: Callable[[bytes], None] = lambda data: None
-        self.serial_output: dict[str, bytearray] = {}
+        self._others: set[str] = set()  # serial lines beside the console that have sent
         self.touched: list[str] = []
         self._in_reset = False
         # Seeded: two runs have the same contents after the same number of power cycles.
@@ -73,9 +72,7 @@ class BoardModel(CoreThread):
         self._peripherals: list[Device] = []
         self._consoles: list[SerialDevice] = []
         for peripheral in spec.peripherals:
-            device = self._add(peripheral, self._print)
-            if isinstance(device, SerialDevice):
-                self._consoles.append(device)
+            self._add(peripheral, self._print)
         self._debug_units = [device for device in self._peripherals if isinstance(device, stm32.DebugMcu)]
         controllers = EmbeddedFlash, H7FlashController, Nvmc
         self._flashes = [device for device in self._peripherals if isinstance(device, controllers)]
@@ -165,7 +162,11 @@ class BoardModel(CoreThread):
             return self._cpu.count
 
     def _add_blocks(self, chip: blocks.ChipMap) -> None:
-        """Add the chip's peripherals that the specification lacks: with models, or as plain registers."""
+        """Add the chip's peripherals that the specification lacks: with models, or as plain registers.
+
+        On a board without a console, all serial lines are it.
+        """
+        lone = bool(self._consoles)
         for block in chip.blocks:
             name = f"{chip.chip} {block.name}"
             model = next((model for model, pattern in _INSTANCES if re.fullmatch(pattern, name)), None)
@@ -174,7 +175,7 @@ class BoardModel(CoreThread):
                 irqs = tuple(irq for irq in block.irqs if irq < self.spec.interrupts)
                 irq = irqs[0] if irqs else None
                 instance = Peripheral(model=model, address=block.address, irq=irq, irqs=irqs, settings=settings)
-                self._add(instance, functools.partial(self._collect, block.name))
+                self._add(instance, functools.partial(self._tell, block.name) if lone else self._print)
         for start, size in blocks.free_runs(chip, self._bus):
             self._place(start, blocks.Blocks(chip, start, size, self._note_touch))
         if chip.blocks and self.spec.cpu in _BIT_BANDED:
@@ -192,10 +193,10 @@ class BoardModel(CoreThread):
         if isinstance(device, Timer):
             self._cpu.add_timer(device)
 
-    def _add(self, peripheral: Peripheral, send: Callable[[bytes], None]) -> Device | None:
+    def _add(self, peripheral: Peripheral, send: Callable[[bytes], None]) -> None:
         if peripheral.model == CONSTANTS:
             self._add_constants(peripheral)
-            return None
+            return
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
         names = (block.name for block in self._chip.blocks if block.address == peripheral.address)
         line, reset, name = self._line(peripheral.irq), self._cpu.request_reset, next(names, "")
@@ -214,7 +215,8 @@ class BoardModel(CoreThread):
                 "change the address of one of them in the board's file",
             )
         self._place(peripheral.address, device)
-        return device
+        if isinstance(device, SerialDevice) and send == self._print:
+            self._consoles.append(device)
 
     def _line(self, irq: int | None) -> Callable[[bool], None]:
         if irq is None:
@@ -224,10 +226,10 @@ class BoardModel(CoreThread):
     def _print(self, data: bytes) -> None:
         self.on_console_output(data)
 
-    def _collect(self, name: str, data: bytes) -> None:
-        if name not in self.serial_output:
+    def _tell(self, name: str, _data: bytes) -> None:
+        if name not in self._others:
             _log.warning("%s sends: it is not the console", name)
-        self.serial_output.setdefault(name, bytearray()).extend(data)
+        self._others.add(name)
 
     def _add_constants(self, peripheral: Peripheral) -> None:
         """Write the constants of a read-only memory; settings are named word0, word1..."""

@@ -150,7 +150,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             setup.logs,
             probe="QEMU's GDB stub without OpenOCD",
             port=debug_port.QemuPort(gdb, live=False, attended=neighbour.symbol if neighbour else ""),
-            console=driver.open_console(setup, board, qemu.console),
+            console=driver.open_console(setup, board, qemu.console) if board.line else None,
             services=(qemu,),
             emulated=True,
             unit="modelled cycles" if board.timing else None,
