@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.virtual.target import DEMCR, S_SLEEP, TRCENA, Target
+from utvm.probe.virtual import read_clock
 
 RTC, WWDG, IWDG, RCC, GPIOC, SYSCFG, EXTI = (
     0x40002800,
@@ -213,3 +214,14 @@ def test_a_watchdog_of_other_families_bites(tmp_path: Path, board: str, idle: in
         target.halt()
         target.poke(idle, 0xCCCC)
         assert target.machine._cpu._next_event() is not None
+
+
+def test_the_clock_that_firmware_sets_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # HSE and PLL on; 8 MHz / 8 * 336 / 2; the PLL as the core's clock, and later half of it (RM0090, 7.3)
+    stores = ((0, 0x01010083), (4, 0x07405408), (8, 2), (8, 0x82))
+    with Target(tmp_path, "stm32f407") as target:
+        for offset, value in stores:
+            target.poke(RCC + offset, value)
+            (tmp_path / "virtual.log").write_text(caplog.text)
+            clock = read_clock(tmp_path)
+            assert clock == {2: 168_000_000, 0x82: 84_000_000}.get(value, 16_000_000)

@@ -15,7 +15,7 @@ from utvm.drivers.connection import Connection
 from utvm.probe import console, usb
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
-from utvm.probe.virtual import read_unmodelled
+from utvm.probe.virtual import read_clock, read_unmodelled
 
 _BlockT = TypeVar("_BlockT", bound=Record)
 
@@ -75,6 +75,8 @@ class ReachableBoard:
         """Open the board for the length of a ``with`` block."""
         with contextlib.ExitStack() as stack:
             yield self.start(Setup(stack, log_directory, say))
+        if (clock := read_clock(log_directory)) and clock != self.board.clock_hz:
+            say(f"the core's clock is {clock / 1e6:g} MHz, not {self.board.clock_hz / 1e6:g} as in the board's file")
         if unmodelled := "; ".join(f"{name} {place}" for name, place in read_unmodelled(log_directory).items()):
             say(f"the firmware uses peripherals that the virtual board does not model: {unmodelled}")
 

@@ -245,6 +245,8 @@ class HilRun:
         )
         if unmodelled := self.holder.unmodelled:
             self._statistics.append(("peripherals without a model", unmodelled))
+        if (clock := self.holder.clock_hz) and clock != self.holder.board.clock_hz:
+            self._statistics.append(("clock of the core", {"Hz": clock}))
         summary = RunReport(
             run_id=self._run_id,
             started=f"{self._started:%Y-%m-%dT%H:%M:%SZ}",

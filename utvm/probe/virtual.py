@@ -90,11 +90,20 @@ def _with_accelerator(board: boards.Board, peripherals: tuple[Peripheral, ...]) 
 
 def read_unmodelled(log_directory: Path) -> dict[str, str]:
     """Peripherals without a model that a virtual board's firmware accessed, and where, from its log."""
+    return dict(re.findall(r"touched (\S+) (at 0x\w+ from PC 0x\w+), which is not modelled", _read(log_directory)))
+
+
+def read_clock(log_directory: Path) -> int | None:
+    """The clock of a virtual board's core, in Hz, as its firmware has set it last; None if that is not modelled."""
+    clocks = re.findall(r"core clock: (\d+) Hz", _read(log_directory))
+    return int(clocks[-1]) if clocks else None
+
+
+def _read(log_directory: Path) -> str:
     try:
-        text = (log_directory / _LOG).read_text(encoding="utf-8", errors="replace")
+        return (log_directory / _LOG).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return {}
-    return dict(re.findall(r"touched (\S+) (at 0x\w+ from PC 0x\w+), which is not modelled", text))
+        return ""
 
 
 def start_jtag(board: boards.Board, log_directory: Path, logic: str = "") -> service.Service:

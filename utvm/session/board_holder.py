@@ -10,7 +10,7 @@ from utvm import boards, compiler, errors, runtime
 from utvm.base.log import log_into
 from utvm.drivers import BoardIdentity, Connection, ReachableBoard, choose
 from utvm.firmware import Firmware, build
-from utvm.probe.virtual import read_unmodelled
+from utvm.probe.virtual import read_clock, read_unmodelled
 from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
 from utvm.session.host_driven import HostDriven
@@ -104,8 +104,16 @@ class BoardHolder:
     @property
     def unmodelled(self) -> dict[str, str]:
         """Peripherals without a model that the firmware of a virtual board accessed, and where."""
-        logs = (self.log_directory / f"attached-{number + 1}" for number in range(self.attach_count))
-        return {name: place for folder in logs for name, place in read_unmodelled(folder).items()}
+        return {name: place for folder in self._logs for name, place in read_unmodelled(folder).items()}
+
+    @property
+    def clock_hz(self) -> int | None:
+        """Clock that the firmware of a virtual board has set last; None if it is not modelled."""
+        return next((clock for folder in reversed(self._logs) if (clock := read_clock(folder))), None)
+
+    @property
+    def _logs(self) -> list[Path]:
+        return [self.log_directory / f"attached-{number + 1}" for number in range(self.attach_count)]
 
     def reset_board(self) -> Connection:
         """Reset and halt the board, without breakpoints, and return its connection."""

@@ -5,11 +5,13 @@ Oscillators and PLLs run as soon as they are enabled. The external crystals have
 boards (UM1472, UM1974, UM2179). Kernel clocks of peripherals are those of their buses.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from utvm.virtual.bus import Bus, PlainRegisters, ResetCause
 
+_log = logging.getLogger(__name__)
 _APB2 = 0x40010000  # First address of peripherals on APB2.
 
 
@@ -95,6 +97,8 @@ class ReadyClocks(PlainRegisters):
     the distance to SWS. ``select`` computes an RCC's rates.
     """
 
+    _core = 0
+
     def __init__(
         self,
         after_reset: Mapping[int, int],
@@ -121,6 +125,9 @@ class ReadyClocks(PlainRegisters):
     def store(self, offset: int, value: int, lanes: int) -> None:
         super().store(offset, value, lanes)
         self._rates = None
+        if self.select and self.rates.core != self._core:
+            self._core = self.rates.core
+            _log.warning("core clock: %d Hz", self._core)
 
     @property
     def rates(self) -> Rates:
