@@ -20,7 +20,7 @@ import pytest
 
 import tasks
 from tests.environment.lock_maker import pylock
-from tests.faults.course import start_of_inv
+from tests.faults.suite_run import start_of_inv
 from utvm.paths import ROOT
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands under accounts as CI has them: each works, or says in one sentence what to set."""
+"""Commands under accounts as CI has them: each command works, or names the setting that is missing."""
 
 import http.server
 import os
@@ -22,7 +22,7 @@ _COMMANDS = (
     ("model.run", "models/digits/digits.onnx", "--board", "host"),
     ("hil", "--board", "host", "--suite", "health"),
 )
-# A user that passwd does not know: it may read everything, and write nothing of ours.
+# A user without an entry in passwd, who may read every file and write none of ours.
 _STRANGER = (
     *("setpriv", "--reuid=23456", "--regid=23456", "--clear-groups"),
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
@@ -31,7 +31,7 @@ _STRANGER = (
 
 @dataclass(frozen=True)
 class _Account:
-    """An account: what a command is started by, the variables that it has, and which commands work there."""
+    """An account: its variables, the command that starts others under it, and the commands that work there."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     starter: Sequence[str] = ()
@@ -54,7 +54,7 @@ _ACCOUNTS = {
 
 
 def _run(root: Path, account: _Account, folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    # The tests' own folder for logs is not another user's.
+    # The folder for logs of the tests belongs to their own user.
     without = (*account.without, "XDG_STATE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in without}
     for name, value in account.variables.items():
@@ -72,19 +72,19 @@ def _run(root: Path, account: _Account, folder: Path, words: Sequence[str]) -> s
 
 def _check(root: Path, account: _Account, folder: Path) -> None:
     for words in _COMMANDS:
-        done = _run(root, account, folder, words)
-        said = f"{words[0]}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
-        assert "Traceback" not in said
+        completed = _run(root, account, folder, words)
+        output = f"{words[0]}: exit code {completed.returncode}\n{completed.stdout}{completed.stderr}"
+        assert "Traceback" not in output
         if words[0] in account.works:
-            assert done.returncode == 0, said
+            assert completed.returncode == 0, output
         else:
-            assert done.returncode in (2, 3), said
-            assert (said.count("error: "), said.count("hint: ")) == (1, 1), said
+            assert completed.returncode in (2, 3), output
+            assert (output.count("error: "), output.count("hint: ")) == (1, 1), output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _ACCOUNTS)
-def test_every_account_is_served_or_told_what_to_set(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_command_works_or_names_the_missing_setting(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     account = _ACCOUNTS[name]
     if account.starter and os.getuid() != 0:
         pytest.skip("needs root, to be another user")
@@ -99,7 +99,7 @@ def test_every_account_is_served_or_told_what_to_set(tmp_path_factory: pytest.Te
 
 
 @pytest.mark.slow
-def test_a_checkout_s_path_may_have_anything_in_it(tmp_path: Path) -> None:
+def test_path_of_the_checkout_may_have_any_character(tmp_path: Path) -> None:
     root = tmp_path / "a '$HOME' \"b\" é" / "utvm"
     left_out = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", "*_cache")
     shutil.copytree(ROOT, root, ignore=left_out, symlinks=True)
@@ -107,7 +107,7 @@ def test_a_checkout_s_path_may_have_anything_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("no_proxy", ["", "example.com"])
-def test_loopback_is_never_reached_through_a_proxy(no_proxy: str) -> None:
+def test_loopback_bypasses_the_proxy(no_proxy: str) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         program = (
@@ -116,8 +116,8 @@ def test_loopback_is_never_reached_through_a_proxy(no_proxy: str) -> None:
             f"urllib.request.urlopen('http://127.0.0.1:{server.server_port}/')"
         )
         proxies = {"http_proxy": "http://127.0.0.1:9", "no_proxy": no_proxy, "no_grpc_proxy": no_proxy}
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", program], env=os.environ | proxies, capture_output=True, text=True, check=False
         )
         server.shutdown()
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr

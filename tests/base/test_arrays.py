@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays in files of strangers: read within limits, whatever the file says; and written under any name."""
+"""Reading arrays from untrusted files, within limits; writing arrays under any name."""
 
 import io
 import os
@@ -20,30 +20,30 @@ HOSTILE = ["file", "allow_pickle", "../../x", "/etc/x", "..", ".", "", "a//b", "
 
 
 def header(shape: object, dtype: str = "'<f4'", fortran: bool = False) -> bytes:
-    """Return what a .npy file of version 1 begins with."""
+    """Header of a .npy file of version 1."""
     text = f"{{'descr': {dtype}, 'fortran_order': {fortran}, 'shape': {shape}, }}".encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "int64", ">i2"])
-def test_what_numpy_writes_is_read(dtype: str, tmp_path: Path) -> None:
-    one = (np.arange(24).reshape(2, 3, 4) % 2).astype(dtype)
-    np.save(tmp_path / "a.npy", one)
-    np.savez(tmp_path / "a.npz", x=one, y=np.asfortranarray(one), z=np.float32(3))
-    np.savez_compressed(tmp_path / "b.npz", x=one)
+def test_arrays_of_numpy_are_read(dtype: str, tmp_path: Path) -> None:
+    array = (np.arange(24).reshape(2, 3, 4) % 2).astype(dtype)
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "a.npz", x=array, y=np.asfortranarray(array), z=np.float32(3))
+    np.savez_compressed(tmp_path / "b.npz", x=array)
     (read,) = read_arrays(str(tmp_path / "a.npy")).values()
-    np.testing.assert_array_equal(read, one, strict=True)
+    np.testing.assert_array_equal(read, array, strict=True)
     for name in ("a.npz", "b.npz"):
-        with np.load(tmp_path / name) as answer:
-            found = read_arrays(str(tmp_path / name))
-            assert list(found) == list(answer)
-            for key in answer:
-                np.testing.assert_array_equal(found[key], answer[key], strict=True)
+        with np.load(tmp_path / name) as expected:
+            arrays = read_arrays(str(tmp_path / name))
+            assert list(arrays) == list(expected)
+            for key in expected:
+                np.testing.assert_array_equal(arrays[key], expected[key], strict=True)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_any_name_is_a_member_that_stays_in_its_folder(name: str, tmp_path: Path) -> None:
+def test_member_of_any_name_stays_in_its_folder(name: str, tmp_path: Path) -> None:
     write_arrays(tmp_path / "a.npz", {name: np.arange(3), "other": np.ones(2)})
     with zipfile.ZipFile(tmp_path / "a.npz") as archive:
         member, other = archive.namelist()
@@ -54,18 +54,18 @@ def test_any_name_is_a_member_that_stays_in_its_folder(name: str, tmp_path: Path
 
 
 @given(st.lists(st.text(max_size=20) | st.sampled_from(HOSTILE), unique=True, max_size=5))
-def test_different_names_are_different_members(names: list[str]) -> None:
+def test_different_names_give_different_members(names: list[str]) -> None:
     assert len({arrays.archive_member(name) for name in names}) == len(names)
 
 
-def test_one_array_is_written_as_numpy_does(tmp_path: Path) -> None:
+def test_single_array_is_written_like_numpy(tmp_path: Path) -> None:
     write_array(tmp_path / "a.npy", np.arange(3))
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.arange(3), strict=True)
 
 
-def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+def test_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"
-    # As its header says 2 GiB, it need not hold them.
+    # The header declares 2 GiB; the file needs not hold them.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", header((1 << 29,)) + bytes(1 << 20))
     assert path.stat().st_size < 1 << 20
@@ -73,7 +73,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> No
         read_arrays(str(path))
 
 
-def test_all_arrays_together_have_one_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_limit_holds_for_the_sum_of_all_arrays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(arrays, "MAX_BYTES", 1000)
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(600, np.int8), y=np.zeros(600, np.int8))
     with pytest.raises(ConfigError, match="y: is 600 bytes unpacked"):
@@ -96,29 +96,29 @@ def test_all_arrays_together_have_one_limit(monkeypatch: pytest.MonkeyPatch, tmp
         header("(2**70,)"),
     ],
 )
-def test_what_is_damaged_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_malformed_file_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"a\.npy: "):
         read_arrays(str(path))
 
 
-def _damaged(content: bytes, places: list[tuple[int, int]]) -> bytes:
-    changed = bytearray(content)
+def _damage(content: bytes, places: list[tuple[int, int]]) -> bytes:
+    result = bytearray(content)
     for place, value in places:
-        changed[place % len(changed)] = value
-    return bytes(changed)
+        result[place % len(result)] = value
+    return bytes(result)
 
 
 def _samples() -> list[bytes]:
-    found = []
+    samples = []
     for save in (np.savez, np.savez_compressed):
         stream = io.BytesIO()
         save(stream, x=np.arange(12, dtype=np.float32).reshape(3, 4), y=np.arange(5))
-        found.append(stream.getvalue())
+        samples.append(stream.getvalue())
     stream = io.BytesIO()
     np.save(stream, np.arange(6).reshape(2, 3))
-    return [*found, stream.getvalue()]
+    return [*samples, stream.getvalue()]
 
 
 SAMPLES = _samples()
@@ -127,38 +127,38 @@ DAMAGE = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(SAMPLES), DAMAGE)
-def test_a_damaged_file_is_read_or_refused(tmp_path: Path, sample: bytes, damage: list[tuple[int, int]]) -> None:
-    read(tmp_path, _damaged(sample, damage))
+def test_damaged_file_is_read_or_refused(tmp_path: Path, sample: bytes, damage: list[tuple[int, int]]) -> None:
+    read(tmp_path, _damage(sample, damage))
 
 
 @pytest.mark.nightly
 @settings(max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(SAMPLES), DAMAGE)
 def test_many_damaged_files_are_read_or_refused(tmp_path: Path, sample: bytes, damage: list[tuple[int, int]]) -> None:
-    read(tmp_path, _damaged(sample, damage))
+    read(tmp_path, _damage(sample, damage))
 
 
 def read(folder: Path, content: bytes) -> None:
     path = folder / "a.npz"
     path.write_bytes(content)
     try:
-        found = read_arrays(str(path))
+        result = read_arrays(str(path))
     except ConfigError:
         return
-    assert sum(array.nbytes for array in found.values()) <= arrays.MAX_BYTES
+    assert sum(array.nbytes for array in result.values()) <= arrays.MAX_BYTES
 
 
 @pytest.mark.parametrize("first", [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0"])
-def test_a_picture_is_refused_as_what_it_is(tmp_path: Path, first: bytes) -> None:
+def test_picture_is_refused_by_name(tmp_path: Path, first: bytes) -> None:
     path = tmp_path / "cat.png"
     path.write_bytes(first + bytes(100))
     with pytest.raises(ConfigError, match=r"is a picture; give arrays\n  hint: save its pixels with numpy.save"):
         read_arrays(str(path))
 
 
-def test_what_may_have_no_end_is_refused_unread(tmp_path: Path) -> None:
+def test_irregular_file_is_refused_unread(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "samples.csv")
-    wrong = {"/dev/zero": "is not a regular file", str(tmp_path / "samples.csv"): "is not a regular file"}
-    for path, said in {**wrong, "/proc/self/environ": "is empty", str(tmp_path): "is a folder"}.items():
-        with pytest.raises(ConfigError, match=said):
+    messages = {"/dev/zero": "is not a regular file", str(tmp_path / "samples.csv"): "is not a regular file"}
+    for path, message in {**messages, "/proc/self/environ": "is empty", str(tmp_path): "is a folder"}.items():
+        with pytest.raises(ConfigError, match=message):
             read_arrays(path)

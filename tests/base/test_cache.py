@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache: whole entries or none."""
+"""The cache: complete entries or none."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ def fill(directory: Path) -> None:
     (directory / "a").write_text("1")
 
 
-def test_made_once_and_found_again(tmp_path: Path) -> None:
+def test_entry_is_created_once(tmp_path: Path) -> None:
     cache = Cache("things", tmp_path)
     assert cache.find("k") is None
     entry = cache.fetch("k", fill)
@@ -33,7 +33,7 @@ def test_made_once_and_found_again(tmp_path: Path) -> None:
     assert cache.fetch("k", never) == entry == cache.find("k")
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_creation_leaves_nothing(tmp_path: Path) -> None:
     cache = Cache("things", tmp_path)
 
     def fail(directory: Path) -> None:
@@ -46,14 +46,14 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     assert list(cache.directory.iterdir()) == []
 
 
-def test_the_first_of_two_writers_wins(tmp_path: Path) -> None:
+def test_first_of_two_writers_wins(tmp_path: Path) -> None:
     cache = Cache("things", tmp_path)
 
-    def overtaken(directory: Path) -> None:
+    def fill_too_late(directory: Path) -> None:
         Cache("things", tmp_path).fetch("k", fill)
         (directory / "a").write_text("2")
 
-    assert (cache.fetch("k", overtaken) / "a").read_text() == "1"
+    assert (cache.fetch("k", fill_too_late) / "a").read_text() == "1"
     assert [path.name for path in cache.directory.iterdir()] == ["k"]
 
 
@@ -72,34 +72,34 @@ Cache("things", Path(sys.argv[1])).fetch("other", half)
 """
 
 
-def test_what_a_killed_writer_left_goes_with_the_next_one(tmp_path: Path) -> None:
+def test_next_writer_removes_the_rest_of_a_killed_one(tmp_path: Path) -> None:
     cache = Cache("things", tmp_path)
-    with subprocess.Popen([sys.executable, "-c", _HALF, str(tmp_path)], stdout=subprocess.PIPE) as other:
+    with subprocess.Popen([sys.executable, "-c", _HALF, str(tmp_path)], stdout=subprocess.PIPE) as writer:
         try:
-            assert other.stdout is not None
-            other.stdout.readline()
-            # A living one's work is left alone.
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            # The folder of a running writer is left alone.
             cache.fetch("k", fill)
             assert len(list(cache.directory.glob("*/half"))) == 1
         finally:
-            other.kill()
+            writer.kill()
     cache.fetch("l", fill)
     assert sorted(path.name for path in cache.directory.iterdir()) == ["k", "l"]
 
 
-def test_a_cache_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+def test_unwritable_cache_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="the cache cannot be written") as caught:
         Cache("things", tmp_path / "file").fetch("k", fill)
     assert "XDG_CACHE_HOME" in caught.value.hint
 
 
-def test_keys_tell_parts_apart() -> None:
+def test_key_depends_on_the_division_into_parts() -> None:
     assert content_key("ab", "c") != content_key("a", "bc") != content_key("abc")
     assert content_key("a") == content_key(b"a")
 
 
-def test_tree_digest_sees_names_and_contents_but_no_bytecode(tmp_path: Path) -> None:
+def test_tree_digest_covers_names_and_content_but_no_bytecode(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("1")
     first = tree_digest(tmp_path)
     (tmp_path / "__pycache__").mkdir()
@@ -111,34 +111,34 @@ def test_tree_digest_sees_names_and_contents_but_no_bytecode(tmp_path: Path) -> 
     assert len({first, renamed, tree_digest(tmp_path)}) == 3
 
 
-def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
+def test_files_are_synced_before_the_entry_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
 
-    def watched(handle: int, really: Callable[[int], None] = os.fsync) -> None:
-        written.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
-        really(handle)
+    def record_fsync(handle: int, fsync: Callable[[int], None] = os.fsync) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
 
-    def more(directory: Path) -> None:
+    def fill_two_levels(directory: Path) -> None:
         fill(directory)
         (directory / "deeper").mkdir()
         (directory / "deeper" / "b").write_text("2")
 
-    monkeypatch.setattr(os, "fsync", watched)
-    Cache("things", tmp_path).fetch("k", more)
-    # Files and folders under the draft's name, then the folder that knows the entry's.
-    *before, after = (Path(place).relative_to(tmp_path / "things") for place in written)
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    Cache("things", tmp_path).fetch("k", fill_two_levels)
+    # Files and folders under the temporary name, then the folder with the name of the entry.
+    *before, after = (Path(name).relative_to(tmp_path / "things") for name in synced)
     assert {path.parts[0][:7] for path in before} == {".draft-"}
     assert {str(Path(*path.parts[1:])) for path in before} == {"a", "deeper", "deeper/b", "seal", "."}
     assert after == Path()
 
 
-def test_a_key_is_the_same_for_good() -> None:
-    # All that users have in their caches is found by it.
+def test_key_never_changes() -> None:
+    # A changed key would lose every entry in the caches of users.
     parts = b"\2" + bytes(7) + b"ab" + b"\1" + bytes(7) + b"c"
     assert content_key("ab", b"c") == hashlib.sha256(parts).hexdigest()
 
 
-def test_a_damaged_entry_is_set_aside_by_one_process_at_a_time(tmp_path: Path) -> None:
+def test_damaged_entry_is_set_aside_under_a_lock(tmp_path: Path) -> None:
     cache = Cache("things", tmp_path)
     entry = cache.fetch("a", fill)
     (entry / "a").write_text("bad")
@@ -148,25 +148,25 @@ def test_a_damaged_entry_is_set_aside_by_one_process_at_a_time(tmp_path: Path) -
     )
     holder = os.open(cache.directory, os.O_RDONLY)
     fcntl.flock(holder, fcntl.LOCK_EX)
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as process:
         with pytest.raises(subprocess.TimeoutExpired):
-            other.wait(3.0)
+            process.wait(3.0)
         assert entry.is_dir()
         os.close(holder)
-        assert other.communicate(timeout=60)[0] == "None\n"
+        assert process.communicate(timeout=60)[0] == "None\n"
     assert not entry.exists()
 
 
-def test_an_entry_that_cannot_be_put_in_its_place_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(folder: Path, place: Path) -> None:
+def test_entry_that_cannot_be_renamed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_on_full_disk(folder: Path, place: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(caches, "rename_durably", full)
+    monkeypatch.setattr(caches, "rename_durably", fail_on_full_disk)
     with pytest.raises(ConfigError, match="the cache cannot be written: No space left"):
         Cache("things", tmp_path).fetch("k", fill)
 
 
-def test_a_first_use_creates_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_use_creates_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     root = caches.cache_root()
     mark_used(root / "things" / "k")

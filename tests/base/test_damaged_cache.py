@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cache hands out is what was put into it, whatever became of it on the disk; the rest is made again."""
+"""A cache returns an entry only with the content that was stored; a damaged entry is created again."""
 
 import json
 import os
@@ -46,47 +46,47 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def flip(path: Path, place: int) -> None:
+def flip(path: Path, position: int) -> None:
     with path.open("r+b") as file:
-        file.seek(place)
+        file.seek(position)
         (byte,) = file.read(1)
-        file.seek(place)
-        file.write(bytes((byte ^ random.Random(place).randrange(1, 256),)))
+        file.seek(position)
+        file.write(bytes((byte ^ random.Random(position).randrange(1, 256),)))
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[Cache]:
-    kept = Cache("things", tmp_path)
-    kept.fetch("k", fill)
-    kept.fetch("other", fill_otherwise)
-    yield kept
+    things = Cache("things", tmp_path)
+    things.fetch("k", fill)
+    things.fetch("other", fill_otherwise)
+    yield things
 
 
-def each_flip(cache: Cache, key: str, samples: int | None = None) -> int:
-    """Flip the bytes of an entry one at a time, and return in how many cases it was not believed."""
+def flip_each_byte(cache: Cache, key: str, samples: int | None = None) -> int:
+    """Flip the bytes of an entry one at a time; return the number of flips, all of which were noticed."""
     entry = cache.directory / key
-    whole = files(entry)
-    places = [(name, place) for name, content in whole.items() for place in range(len(content))]
-    for name, place in random.Random(1).sample(places, samples) if samples else places:
-        flip(entry / name, place)
-        assert cache.find(key) is None, f"{cache.directory.name}: {name}, byte {place}"
+    contents = files(entry)
+    positions = [(name, position) for name, content in contents.items() for position in range(len(content))]
+    for name, position in random.Random(1).sample(positions, samples) if samples else positions:
+        flip(entry / name, position)
+        assert cache.find(key) is None, f"{cache.directory.name}: {name}, byte {position}"
         aside = entry.with_name(f"{key}.damaged")
-        (aside / name).write_bytes(whole[name])
+        (aside / name).write_bytes(contents[name])
         aside.rename(entry)
     assert cache.find(key) == entry
-    return samples or len(places)
+    return samples or len(positions)
 
 
-def test_each_flipped_byte_of_each_file_is_seen(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
-    flipped = each_flip(cache, "k")
+def test_flip_of_any_byte_is_noticed(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    flipped = flip_each_byte(cache, "k")
     assert len(caplog.records) == flipped > 250
     assert "k: damaged, not used; set aside as k.damaged and created again" in caplog.messages[0]
 
 
-def _swap(one: Path, two: Path) -> None:
-    one.rename(one.with_name("meanwhile"))
-    two.rename(one)
-    one.with_name("meanwhile").rename(two)
+def _swap(first: Path, second: Path) -> None:
+    first.rename(first.with_name("meanwhile"))
+    second.rename(first)
+    first.with_name("meanwhile").rename(second)
 
 
 def _replace_by_folder(path: Path) -> None:
@@ -130,35 +130,35 @@ _DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", _DAMAGES)
-def test_whatever_else_happens_to_an_entry_is_seen(cache: Cache, damage: str, caplog: pytest.LogCaptureFixture) -> None:
-    whole = files(cache.directory / "k")
+def test_any_other_damage_is_noticed(cache: Cache, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    contents = files(cache.directory / "k")
     _DAMAGES[damage](cache.directory / "k")
-    assert files(cache.fetch("k", fill)) == whole
+    assert files(cache.fetch("k", fill)) == contents
     assert len(caplog.records) == 1
     assert files(cache.fetch("other", fill_otherwise))["text"] == b"0.5 2.5\n"
-    # Twice in one place is no trouble.
+    # An entry may be damaged twice.
     shutil.rmtree(cache.directory / "k" / "deeper")
-    assert files(cache.fetch("k", fill)) == whole
+    assert files(cache.fetch("k", fill)) == contents
 
 
-def test_a_whole_entry_is_used_without_a_word(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+def test_intact_entry_is_used_without_a_message(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
     assert cache.find("k") == cache.directory / "k"
     assert not caplog.records
 
 
-def test_complete_entry_of_another_process_is_kept(cache: Cache, tmp_path: Path) -> None:
-    def overtaken(folder: Path) -> None:
+def test_entry_completed_by_another_process_stays(cache: Cache, tmp_path: Path) -> None:
+    def fill_too_late(folder: Path) -> None:
         fill(folder)
         Cache("things", tmp_path).fetch("k", fill)
 
     flip(cache.directory / "k" / "text", 0)
-    entry = cache.fetch("k", overtaken)
+    entry = cache.fetch("k", fill_too_late)
     assert files(entry)["text"] == b"0.5 1.5\n"
     assert sorted(path.name for path in cache.directory.iterdir()) == ["k", "k.damaged", "other"]
 
 
-def test_damaged_entry_that_stays_is_one_error(cache: Cache) -> None:
-    # The name of what is set aside is longer than a file system takes.
+def test_damaged_entry_that_cannot_move_is_an_error(cache: Cache) -> None:
+    # With ".damaged", the name is too long for the file system.
     key = "k" * 250
     flip(cache.fetch(key, fill) / "text", 0)
     with pytest.raises(ConfigError, match="damaged, and cannot be replaced") as caught:
@@ -166,20 +166,20 @@ def test_damaged_entry_that_stays_is_one_error(cache: Cache) -> None:
     assert "XDG_CACHE_HOME" in caught.value.hint
 
 
-def test_a_damaged_layer_of_the_environment_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_layer_is_created_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def make(folder: Path) -> Layer:
         (folder / "made").write_bytes(b"a tar")
         return Layer(folder / "made", "its SHA-256", 5, 3)
 
     first = _cached_layer(tmp_path, "python-1", make, anew=False)
     entry = tmp_path / "python-1"
-    whole = files(entry)
-    places = [("layer.json", place) for place in range(len(whole["layer.json"]))]
-    for name, place in (*places, ("layer.tar", 0), ("seal", 0)):
-        flip(entry / name, place)
-        assert _cached_layer(tmp_path, "python-1", make, anew=False) == first, f"{name}, byte {place}"
-        assert files(entry) == whole
-    assert len(caplog.records) == len(places) + 2
+    contents = files(entry)
+    positions = [("layer.json", position) for position in range(len(contents["layer.json"]))]
+    for name, position in (*positions, ("layer.tar", 0), ("seal", 0)):
+        flip(entry / name, position)
+        assert _cached_layer(tmp_path, "python-1", make, anew=False) == first, f"{name}, byte {position}"
+        assert files(entry) == contents
+    assert len(caplog.records) == len(positions) + 2
 
 
 @pytest.fixture
@@ -192,30 +192,30 @@ def _entries(own_cache: Path) -> list[Path]:
     return sorted(path for path in own_cache.glob("*/*") if path.is_dir() and not path.name.endswith(".damaged"))
 
 
-def _fill_with_real_ones(own_cache: Path) -> list[Path]:
+def _fill_cache(own_cache: Path) -> list[Path]:
     board = boards.load("stm32f746")
     compile_model(OPERATOR_CASES[0].model())
     build(board, [handwritten("doubler", "  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\n  return 0;")])
     load_counter()
-    made = _entries(own_cache)
-    assert [entry.parent.name for entry in made] == ["firmware", "libraries", "virtual"]
-    return made
+    created = _entries(own_cache)
+    assert [entry.parent.name for entry in created] == ["firmware", "libraries", "virtual"]
+    return created
 
 
 @pytest.mark.parametrize("samples", [_SAMPLES, pytest.param(None, marks=pytest.mark.nightly)])
 def test_flipped_bytes_are_noticed(own_cache: Path, tmp_path: Path, samples: int | None) -> None:
-    # Of copies: the counter is loaded into this process, which would not outlive what is done to its file.
+    # Copies are damaged: this process has loaded the counter, and would crash with a damaged file.
     copies = tmp_path / "copies"
-    for entry in _fill_with_real_ones(own_cache):
+    for entry in _fill_cache(own_cache):
         shutil.copytree(entry, copies / entry.parent.name / entry.name)
-        each_flip(Cache(entry.parent.name, copies), entry.name, samples)
+        flip_each_byte(Cache(entry.parent.name, copies), entry.name, samples)
 
 
 @pytest.mark.slow
 def test_damaged_cache_gives_the_same_result(own_cache: Path, tmp_path: Path) -> None:
-    given = tmp_path / "x.npy"
-    np.save(given, np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8) / 4)
-    words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
+    samples = tmp_path / "x.npy"
+    np.save(samples, np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8) / 4)
+    words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", samples)
     first = inv(*words, "--json", tmp_path / "first.json")
     assert first.returncode == 0, first.stdout + first.stderr
     damaged = _entries(own_cache)
@@ -225,7 +225,7 @@ def test_damaged_cache_gives_the_same_result(own_cache: Path, tmp_path: Path) ->
     second = inv(*words, "--json", tmp_path / "second.json")
     assert second.returncode == 0, second.stdout + second.stderr
     assert json.loads((tmp_path / "second.json").read_text()) == json.loads((tmp_path / "first.json").read_text())
-    # What the model's process says is in its log.
-    said = [line for line in second.stderr.splitlines() if "damaged" in line]
-    assert len(said) == len({entry for entry in damaged if entry.parent.name != "virtual"}) == 2
+    # Warnings of the virtual board's process are in its own log.
+    warnings = [line for line in second.stderr.splitlines() if "damaged" in line]
+    assert len(warnings) == len({entry for entry in damaged if entry.parent.name != "virtual"}) == 2
     assert _entries(own_cache) == damaged

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that commands write, whole or not at all; files that they read, if they have an end."""
+"""Files that commands write completely or not at all; files that they read within limits."""
 
 import os
 from pathlib import Path
@@ -19,11 +19,11 @@ def test_unwritable_file_is_an_error_and_leaves_nothing(tmp_path: Path, place: s
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a-file", "a-folder"]
 
 
-def test_text_that_may_have_no_end_is_refused_unread(tmp_path: Path) -> None:
+def test_irregular_text_file_is_refused_unread(tmp_path: Path) -> None:
     pipe, bytes_only = tmp_path / "pipe.yaml", tmp_path / "bytes.yaml"
     os.mkfifo(pipe)
     bytes_only.write_bytes(b"\xff")
-    wrong = {pipe: "is not a regular file", bytes_only: "is not UTF-8 text", tmp_path / "no": "no such"}
-    for path, said in wrong.items():
-        with pytest.raises(ConfigError, match=f"{path}: .*{said}"):
+    messages = {pipe: "is not a regular file", bytes_only: "is not UTF-8 text", tmp_path / "no": "no such"}
+    for path, message in messages.items():
+        with pytest.raises(ConfigError, match=f"{path}: .*{message}"):
             read_text(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log: who says what where, how much of it, and what becomes of a stranger's words."""
+"""The log: branches, levels, volume, and the escaping of text from outside."""
 
 import logging
 import os
@@ -22,14 +22,14 @@ from utvm.probe.packets import GdbLink
 _PACKAGE = Path(utvm.__file__).parent
 
 
-def _kept(folder: Path) -> str:
+def _log_text(folder: Path) -> str:
     return (folder / log.FILE).read_text(encoding="utf-8")
 
 
-def test_every_branch_is_used_and_every_logger_is_one() -> None:
-    named = re.compile(r'(?:getLogger\(|log_branch=)"(utvm\.[\w.]+)"')
+def test_loggers_are_the_branches() -> None:
+    pattern = re.compile(r'(?:getLogger\(|log_branch=)"(utvm\.[\w.]+)"')
     # A virtual board is a process of its own, with a log of its own.
-    used = {name for path in _PACKAGE.rglob("*.py") for name in named.findall(path.read_text(encoding="utf-8"))}
+    used = {name for path in _PACKAGE.rglob("*.py") for name in pattern.findall(path.read_text(encoding="utf-8"))}
     assert used == set(log.BRANCHES)
 
 
@@ -40,14 +40,14 @@ def test_packets_to_and_from_a_gdb_server(tmp_path: Path) -> None:
         assert link.receive(5.0)
         link.send(b"X0,1000:" + bytes(4096), 5.0)
         link.close()
-    said = _kept(tmp_path)
-    assert "utvm.probe.gdb: -> qSupported\n" in said
-    assert "utvm.probe.gdb: <- PacketSize=4000;qXfer" in said
-    # As much of a large one as tells what it is.
-    assert re.search(r"-> X0,1000:(\\x00)+ \.\.\. \(4104 bytes\)\n", said)
+    text = _log_text(tmp_path)
+    assert "utvm.probe.gdb: -> qSupported\n" in text
+    assert "utvm.probe.gdb: <- PacketSize=4000;qXfer" in text
+    # A large packet is cut off.
+    assert re.search(r"-> X0,1000:(\\x00)+ \.\.\. \(4104 bytes\)\n", text)
 
 
-def test_what_openocd_says_is_in_the_log_of_whoever_runs_it(tmp_path: Path) -> None:
+def test_output_of_openocd_is_logged(tmp_path: Path) -> None:
     code = "print('Info : hello', flush=True); print('ready', flush=True); import time; time.sleep(60)"
     with log.log_into(tmp_path):
         service = Service(
@@ -59,50 +59,50 @@ def test_what_openocd_says_is_in_the_log_of_whoever_runs_it(tmp_path: Path) -> N
             log_branch="utvm.probe.openocd",
         )
         with service:
-            assert "utvm.probe.openocd: Info : hello\n" in _kept(tmp_path)
+            assert "utvm.probe.openocd: Info : hello\n" in _log_text(tmp_path)
             pid = service.pid
-    said = _kept(tmp_path)
-    assert said.count("openocd: Info : hello") == 1
-    assert f"utvm.process: OpenOCD is process {pid}: " in said
-    assert f"utvm.process: OpenOCD, process {pid}, was ended: -15\n" in said
+    text = _log_text(tmp_path)
+    assert text.count("openocd: Info : hello") == 1
+    assert f"utvm.process: OpenOCD is process {pid}: " in text
+    assert f"utvm.process: OpenOCD, process {pid}, was ended: -15\n" in text
 
 
 @pytest.mark.parametrize(
-    "words", ["\x1b[2J\x07", "one\ntwo: a line of its own?", "\r\x00\x7f", "\u202e\u2028", "\x9b31m"]
+    "message", ["\x1b[2J\x07", "one\ntwo: a line of its own?", "\r\x00\x7f", "\u202e\u2028", "\x9b31m"]
 )
-def test_stranger_cannot_write_on_our_terminal(tmp_path: Path, words: str) -> None:
+def test_control_characters_are_escaped_in_the_log(tmp_path: Path, message: str) -> None:
     with log.log_into(tmp_path):
-        logging.getLogger("utvm.session.board").info("%s", f"<{words}>")
-    (line,) = [line for line in _kept(tmp_path).split("\n") if "session.board" in line]
+        logging.getLogger("utvm.session.board").info("%s", f"<{message}>")
+    (line,) = [line for line in _log_text(tmp_path).split("\n") if "session.board" in line]
     assert line.isprintable()
-    assert line.endswith(f"utvm.session.board: <{words.encode('unicode_escape').decode()}>")
+    assert line.endswith(f"utvm.session.board: <{message.encode('unicode_escape').decode()}>")
 
 
-def test_stranger_cannot_write_into_another_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_control_characters_are_escaped_for_other_handlers(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("utvm.session.board").warning("%s", "\x1b[2J")
     assert caplog.messages == ["\\x1b[2J"]
 
 
-def test_a_program_that_logs_does_not_get_every_packet_of_a_run(tmp_path: Path) -> None:
+def test_handlers_of_the_program_get_no_packets(tmp_path: Path) -> None:
     code = (
         "import logging, pathlib, sys; from utvm.base import log\n"
         "logging.basicConfig(level=logging.INFO)\n"
         "with log.log_into(pathlib.Path(sys.argv[1])): logging.getLogger('utvm.probe.gdb').debug('-> m0,4')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert "-> m0,4" in _kept(tmp_path)
+    completed = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    assert completed.stderr == ""
+    assert "-> m0,4" in _log_text(tmp_path)
 
 
-def test_what_was_made_before_and_what_was_not(tmp_path: Path) -> None:
+def test_cache_hits_and_misses_are_logged(tmp_path: Path) -> None:
     cache = Cache("things", tmp_path)
     with log.log_into(tmp_path):
         for _ in range(2):
             cache.fetch("0123456789abcdef", lambda folder: (folder / "a").touch())
         (tmp_path / "things" / "0123456789abcdef" / "a").write_text("spoilt")
         cache.find("0123456789abcdef")
-    told = re.findall(r"utvm\.cache: (.*)", _kept(tmp_path))
-    assert told == [
+    messages = re.findall(r"utvm\.cache: (.*)", _log_text(tmp_path))
+    assert messages == [
         "things 0123456789ab: is missing, creating it",
         "things 0123456789ab: found in the cache",
         f"{tmp_path}/things/0123456789abcdef: damaged, not used; "
@@ -111,13 +111,13 @@ def test_what_was_made_before_and_what_was_not(tmp_path: Path) -> None:
 
 
 class _Untouchable(bytes):
-    """Bytes that nobody may look at."""
+    """Bytes that must not be read."""
 
     def __getitem__(self, _: object) -> bytes:  # type: ignore[override]
         raise AssertionError("a packet was worked out that nobody wants to see")
 
 
-def test_where_nobody_listens_no_packet_is_worked_out(tmp_path: Path) -> None:
+def test_packet_is_not_formatted_without_a_handler(tmp_path: Path) -> None:
     with FakeGdbServer() as server:
         link = GdbLink(server.connect(), "")
         link.send(_Untouchable(b"c"), 5.0)
@@ -128,7 +128,7 @@ def test_where_nobody_listens_no_packet_is_worked_out(tmp_path: Path) -> None:
         link.close()
 
 
-def test_a_log_that_cannot_be_written_any_more_ends_no_run(
+def test_run_goes_on_without_its_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -145,7 +145,7 @@ def test_a_log_that_cannot_be_written_any_more_ends_no_run(
 
 
 @pytest.mark.parametrize(
-    ("levels", "said"),
+    ("levels", "message"),
     [
         ("loud", "--log-level: 'loud' is not a level"),
         ("utvm.probe.gdb=", "--log-level: '' is not a level"),
@@ -153,12 +153,12 @@ def test_a_log_that_cannot_be_written_any_more_ends_no_run(
         ("pro=debug", "there is no branch 'pro'"),
     ],
 )
-def test_a_wish_that_cannot_be_understood_is_refused(levels: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_invalid_level_is_refused(levels: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         log.configure(levels, "")
 
 
-_SPEAKING = (
+_LOG_EVERYTHING = (
     "import logging, sys; from utvm.base import log\n"
     "log.configure(*sys.argv[1:])\n"
     "for branch in log.BRANCHES:\n"
@@ -167,16 +167,16 @@ _SPEAKING = (
 )
 
 
-def _spoken(levels: str, variable: str = "", file: str = "") -> tuple[str, ...]:
-    """Return BRANCH.LEVEL of what is said on standard error, the introduction left out."""
-    done = subprocess.run(
-        [sys.executable, "-c", _SPEAKING, levels, file],
+def _messages_on_stderr(levels: str, variable: str = "", file: str = "") -> tuple[str, ...]:
+    """Return the branch and level of each message on standard error, without the first line."""
+    completed = subprocess.run(
+        [sys.executable, "-c", _LOG_EVERYTHING, levels, file],
         env=os.environ | {log.VARIABLE: variable},
         capture_output=True,
         text=True,
         check=True,
     )
-    return tuple(f"{name} {level}" for level, name in re.findall(r" (\w+) +utvm\.([\w.]+): x\n", done.stderr))
+    return tuple(f"{name} {level}" for level, name in re.findall(r" (\w+) +utvm\.([\w.]+): x\n", completed.stderr))
 
 
 @pytest.mark.parametrize(
@@ -194,15 +194,17 @@ def _spoken(levels: str, variable: str = "", file: str = "") -> tuple[str, ...]:
         ),
     ],
 )
-def test_who_speaks_is_chosen_by_branch(levels: str, variable: str, debug: set[str], info: set[str]) -> None:
-    spoken = _spoken(levels, variable)
+def test_level_is_set_by_branch(levels: str, variable: str, debug: set[str], info: set[str]) -> None:
+    messages = _messages_on_stderr(levels, variable)
     for level, expected in (("DEBUG", debug), ("INFO", info)):
-        assert {f"utvm.{name}" for name, told in map(str.split, spoken) if told == level} == expected
+        assert {
+            f"utvm.{name}" for name, name_of_level in map(str.split, messages) if name_of_level == level
+        } == expected
 
 
-def test_log_file_takes_everything_and_warnings_reach_the_terminal(tmp_path: Path) -> None:
-    spoken = _spoken("", file=str(tmp_path / "deep" / "file"))
-    assert spoken == tuple(f"{branch.removeprefix('utvm.')} WARNING" for branch in log.BRANCHES)
+def test_log_file_has_everything_and_the_terminal_warnings(tmp_path: Path) -> None:
+    messages = _messages_on_stderr("", file=str(tmp_path / "deep" / "file"))
+    assert messages == tuple(f"{branch.removeprefix('utvm.')} WARNING" for branch in log.BRANCHES)
     lines = (tmp_path / "deep" / "file").read_text().splitlines()
     assert len(lines) == 1 + 3 * len(log.BRANCHES)
     assert re.fullmatch(r"[\d-]{10} [\d:]{8}\.\d{3} INFO    utvm\.process: this is process \d+: .*", lines[0])

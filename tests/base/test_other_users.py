@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another user of this computer connects to whatever commands listen on, and none of it answers.
+"""Servers of commands do not answer connections of another user of this computer.
 
-With ``--anyone`` it answers: so each test sees that an answer would be noticed.
+With ``--anyone`` they answer, so each test shows that it would notice an answer.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ pytestmark = needs_root
 
 _OWN, _ANYONE = "only user root of this computer may connect", "ANYONE who reaches it may connect"
 _DIGITS = ROOT / "models" / "digits"
-# By day, pages show that an answer is noticed.
+# In the daily tests, only the history's pages are also run with --anyone.
 _OR_ANYONE = pytest.mark.parametrize("anyone", [False, pytest.param(True, marks=pytest.mark.nightly)])
 
 
 @contextlib.contextmanager
-def _begun(folder: Path, *words: str, ready: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """Have a command run; return what it has printed until it was ready, and its process."""
+def _started(folder: Path, *words: str, ready: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """Start a command; yield its output until it is ready, and its process."""
     command = [sys.executable, "-m", "utvm", *words]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
@@ -55,20 +55,20 @@ def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     write(tmp_path, report_of(1))
     assert inv("history.import", "build").returncode == 0
     options = ["--format", "pages", "--serve", "0", *(["--anyone"] if anyone else [])]
-    with _begun(tmp_path, "history.export", *options, ready="http://") as (said, process):
-        assert (_ANYONE if anyone else _OWN) in said
+    with _started(tmp_path, "history.export", *options, ready="http://") as (output, process):
+        assert (_ANYONE if anyone else _OWN) in output
         addresses = listening(process.pid)
         assert len(addresses) == 1
         assert knock(addresses, 12 if anyone else 200) == ({*addresses} if anyone else set())
-        url = re.search(r"http://\S+", said)
+        url = re.search(r"http://\S+", output)
         assert url
-        with urllib.request.urlopen(url[0], timeout=20) as answer:
-            assert b"<html" in answer.read()
+        with urllib.request.urlopen(url[0], timeout=20) as reply:
+            assert b"<html" in reply.read()
 
 
 @pytest.mark.slow
 @_OR_ANYONE
-def test_a_board_s_rpc_server(tmp_path: Path, anyone: bool) -> None:
+def test_rpc_server_of_a_board(tmp_path: Path, anyone: bool) -> None:
     options = ["--anyone"] if anyone else []
     with served(tmp_path, "--board", "host", *options) as board:
         assert (_ANYONE if anyone else _OWN) in board.said()
@@ -78,7 +78,7 @@ def test_a_board_s_rpc_server(tmp_path: Path, anyone: bool) -> None:
         assert knock(addresses, 20, uid=0) == {server}
 
 
-def test_an_address_of_other_computers_is_for_anyone_or_refused() -> None:
+def test_external_address_needs_anyone() -> None:
     words = ("board.serve", _DIGITS / "digits_int8.tflite", "--board", "host", "--listen", "0.0.0.0")
     refused = inv(*words)
     assert (refused.returncode, "--listen 0.0.0.0 can be reached from other computers" in refused.stderr) == (2, True)
@@ -87,13 +87,13 @@ def test_an_address_of_other_computers_is_for_anyone_or_refused() -> None:
 
 @pytest.mark.slow
 @_OR_ANYONE
-def test_a_farm(tmp_path: Path, anyone: bool) -> None:
+def test_farm(tmp_path: Path, anyone: bool) -> None:
     labgrid_python(lambda _: None)
     farm = Farm(tmp_path / "farm")
     port = farm.address.rpartition(":")[2]
     words = ("farm.up", "--port", port, *(["--anyone"] if anyone else []), "--virtual", "host")
-    with _begun(tmp_path, *words, ready="boards are offered") as (said, process):
-        assert (_ANYONE if anyone else _OWN) in said
+    with _started(tmp_path, *words, ready="boards are offered") as (output, process):
+        assert (_ANYONE if anyone else _OWN) in output
         addresses = listening(process.pid)
         door = Address("", "127.0.0.1", int(port))
         assert knock(addresses, 12 if anyone else 200) == ({door} if anyone else set())
@@ -111,7 +111,7 @@ kept = [listener.accept() for _ in range(9)]
 """
 
 
-def test_a_coordinator_of_another_user_is_taken_by_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_of_another_user_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-I", "-c", _SQUAT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stranger:
         try:
@@ -138,8 +138,8 @@ def test_a_coordinator_of_another_user_is_taken_by_name_only(monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_tvm_s_tracker(tmp_path: Path) -> None:
-    """TVM's own is for everybody; ours needs that ``tracker._tracker_server`` takes a listening socket."""
+def test_tracker(tmp_path: Path) -> None:
+    """TVM's own tracker serves everyone; ours needs ``tracker._tracker_server`` to take a listening socket."""
     with _run([sys.executable, "-m", "utvm.tuning.tracker"], "the tracker listens on port") as process:
         addresses = listening(process.pid)
         assert knock(addresses, 200) == set()
@@ -156,12 +156,12 @@ def _run(command: list[str], ready: str) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
-@pytest.mark.nightly  # by day, a farm and the tracker are tried alone
-def test_a_search_on_leased_boards(tmp_path: Path) -> None:
+@pytest.mark.nightly  # the daily tests try a farm and the tracker separately
+def test_search_on_leased_boards(tmp_path: Path) -> None:
     with two_hosts(tmp_path / "farm", "host,host", "host") as farm:
         words = ("model.tune", str(_DIGITS / "digits.onnx"), "--board", "host", "--log", str(tmp_path / "log"))
         words = (*words, "--in", "farm", "--count", "2", "--tags", "host=desk", "--trials", "6")
-        with farm.begun(*words) as run:
+        with farm.started(*words) as run:
             until(run, "boards with the key")
             tries = 0
             while run.poll() is None and tries < 2000:
@@ -169,30 +169,30 @@ def test_a_search_on_leased_boards(tmp_path: Path) -> None:
                 if addresses:
                     assert knock(addresses, 60) == set()
                     tries += 60
-            said, _ = run.communicate(timeout=300)
-        assert run.returncode == 0, said
+            output, _ = run.communicate(timeout=300)
+        assert run.returncode == 0, output
         assert tries >= 200
-        assert "outputs are equal bit for bit" in said
+        assert "outputs are equal bit for bit" in output
 
 
 @pytest.mark.slow
 @_OR_ANYONE
-def test_a_virtual_board(tmp_path: Path, anyone: bool) -> None:
+def test_virtual_board(tmp_path: Path, anyone: bool) -> None:
     words = ("board.virtual", "--board", "stm32f746", "--port", "0", "--usb", "cmsis-dap", "--listen", "0")
-    with _begun(tmp_path, *words, *(["--anyone"] if anyone else []), ready="power off") as (said, process):
-        assert (_ANYONE if anyone else _OWN) in said
+    with _started(tmp_path, *words, *(["--anyone"] if anyone else []), ready="power off") as (output, process):
+        assert (_ANYONE if anyone else _OWN) in output
         addresses = listening(process.pid)
         assert len(addresses) == 3
-        # A server of one client answers whoever comes first, and the others wait for it in vain.
-        answered = knock(addresses, 36 if anyone else 200)
-        assert bool(answered) == anyone
+        # A server of one client answers the first connection; the others wait in vain.
+        reached = knock(addresses, 36 if anyone else 200)
+        assert bool(reached) == anyone
         assert anyone or len(knock(addresses, 60, uid=0)) >= 1
 
 
 @pytest.mark.slow
 @_OR_ANYONE
-def test_tvm_s_rpc_server_with_a_vta(anyone: bool) -> None:
-    """It needs that TVM's server makes its socket after its callback, by a name of its own module."""
+def test_rpc_server_with_a_vta(anyone: bool) -> None:
+    """Needs TVM's server to create its socket after its callback, by a name of its own module."""
     start = f"server = vta.serve(vta.get_env(), anyone={anyone}); print(server.port, flush=True)"
     command = [sys.executable, "-c", f"from utvm import vta; {start}; input(); server.terminate()"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose the other end of a loopback connection is, asked of real sockets and of a process with another uid."""
+"""The user at the other end of a loopback connection, with real sockets and a process of another user."""
 
 import os
 import socket
@@ -32,26 +32,26 @@ def _connect_as(port: int, uid: int) -> "subprocess.Popen[bytes]":
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-@pytest.mark.parametrize("way", ["kernel", "table"])
-def test_own_connection_is_recognised(host: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if way == "table":
+@pytest.mark.parametrize("source", ["kernel", "table"])
+def test_own_connection_is_recognised(host: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if source == "table":
 
         def refuse(*_: object) -> int:
             raise OSError
 
         monkeypatch.setattr(peer, "_ask_kernel", refuse)
     with OwnerOnlySocket.listen_on(host, 0) as listener:
-        ours = socket.create_connection(listener.getsockname()[:2])
+        client = socket.create_connection(listener.getsockname()[:2])
         connection, _ = listener.accept()
         with connection:
             assert peer_uid(connection) == os.geteuid()
-            ours.close()
+            client.close()
             time.sleep(0.1)  # The kernel now reports the abandoned socket as root's.
             assert peer_uid(connection) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_gets_no_byte() -> None:
+def test_another_user_receives_no_byte() -> None:
     with OwnerOnlySocket.listen_on("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         for _ in range(3):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that another user can guess: whatever lies there is refused in one sentence, and left as it was."""
+"""Names that another user can guess: a file found there is refused and stays unchanged."""
 
 import errno
 import os
@@ -55,17 +55,17 @@ def _log_of_run(folder: Path) -> None:
         pass
 
 
-def _serve(folder: Path) -> None:
+def _start_service(folder: Path) -> None:
     with Service("tool", ["true"], log=folder / "tool.log", health="x", error=ProvisionError):
         pass
 
 
-def _talk(folder: Path) -> None:
+def _start_child(folder: Path) -> None:
     with ChildProcess("tool", ["true"], log=folder / "tool.log"):
         pass
 
 
-def _remember(folder: Path) -> None:
+def _open_history(folder: Path) -> None:
     with open_history(folder / "history.sqlite", create=True):
         pass
 
@@ -78,12 +78,12 @@ def _prune(folder: Path) -> None:
 _NAMES: dict[str, tuple[str, Callable[[Path], object], type[Exception]]] = {
     "lock": ("utvm-board.lock", _hold, BoardError),
     "log of a run": ("utvm.log", _log_of_run, ConfigError),
-    "log of a service": ("tool.log", _serve, ProvisionError),
-    "log of a child": ("tool.log", _talk, UtvmError),
-    "history": ("history.sqlite", _remember, ProvisionError),
-    "write-ahead log": ("history.sqlite-wal", _remember, ProvisionError),
-    "journal": ("history.sqlite-journal", _remember, ProvisionError),
-    "shared memory": ("history.sqlite-shm", _remember, ProvisionError),
+    "log of a service": ("tool.log", _start_service, ProvisionError),
+    "log of a child": ("tool.log", _start_child, UtvmError),
+    "history": ("history.sqlite", _open_history, ProvisionError),
+    "write-ahead log": ("history.sqlite-wal", _open_history, ProvisionError),
+    "journal": ("history.sqlite-journal", _open_history, ProvisionError),
+    "shared memory": ("history.sqlite-shm", _open_history, ProvisionError),
     "cache in use": ("utvm/in-use", _prune, UnsafeFileError),
 }
 
@@ -95,16 +95,16 @@ def test_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: 
     victim = tmp_path / "victim"
     victim.write_bytes(_CONTENT)
     victim.chmod(0o640)
-    place, use, error = _NAMES[name]
-    path = tmp_path / place
+    relative, use, error = _NAMES[name]
+    path = tmp_path / relative
     path.parent.mkdir(exist_ok=True)
     monkeypatch.chdir(path.parent)
     _KINDS[kind](path, victim)
     with pytest.raises(error) as caught:
         use(tmp_path)
-    words = getattr(caught.value, "message", str(caught.value))
-    assert str(path) in words or str(path).removesuffix(path.suffix) in words
-    assert f"it is a {kind.replace('dangling ', '')}".replace("a link", "a symbolic link") in words
+    message = getattr(caught.value, "message", str(caught.value))
+    assert str(path) in message or str(path).removesuffix(path.suffix) in message
+    assert f"it is a {kind.replace('dangling ', '')}".replace("a link", "a symbolic link") in message
     assert victim.read_bytes() == _CONTENT
     assert stat.S_IMODE(victim.stat().st_mode) == 0o640
     assert not victim.with_name("new").exists()
@@ -123,11 +123,11 @@ def test_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name
     monkeypatch.chdir(tmp_path)
     victim = tmp_path / "victim"
     victim.write_bytes(_CONTENT)
-    place, use = _FOLDERS[name]
-    _KINDS[kind](tmp_path / place, victim)
+    relative, use = _FOLDERS[name]
+    _KINDS[kind](tmp_path / relative, victim)
     with pytest.raises(ConfigError) as caught:
         use(tmp_path)
-    assert str(tmp_path / place) in caught.value.message
+    assert str(tmp_path / relative) in caught.value.message
     assert victim.read_bytes() == _CONTENT
     assert not victim.with_name("new").exists()
 
@@ -142,8 +142,8 @@ def test_folder_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    place, use = _FOLDERS[name]
-    path = tmp_path / place
+    relative, use = _FOLDERS[name]
+    path = tmp_path / relative
     if kind == "another user's link":
         (tmp_path / "own").mkdir(0o700)
         path.symlink_to(tmp_path / "own")
@@ -183,7 +183,7 @@ def test_lock_of_another_user_is_taken(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_own_log_is_never_another_user_s_file(tmp_path: Path) -> None:
+def test_log_of_another_user_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tool.log"
     path.write_bytes(_CONTENT)
     os.chown(path, _STRANGER, _STRANGER)
@@ -192,19 +192,19 @@ def test_own_log_is_never_another_user_s_file(tmp_path: Path) -> None:
     assert path.read_bytes() == _CONTENT
 
 
-def test_lock_that_is_linked_while_it_is_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other user comes between the look whether it is there and the making."""
+def test_lock_linked_during_creation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other user creates the link between our check and our creation."""
     victim, path = tmp_path / "victim", tmp_path / "utvm-board.lock"
     victim.write_bytes(_CONTENT)
     victim.chmod(0o600)
     real = os.open
 
-    def overtaken(name: str | Path, flags: int, mode: int = 0o777) -> int:
+    def open_after_the_link(name: str | Path, flags: int, mode: int = 0o777) -> int:
         if str(name) == str(path) and flags & os.O_CREAT and not path.exists():
             path.hardlink_to(victim)
         return real(name, flags, mode)
 
-    monkeypatch.setattr(os, "open", overtaken)
+    monkeypatch.setattr(os, "open", open_after_the_link)
     with pytest.raises(BoardError, match="hard link"):
         _hold(tmp_path)
     assert (victim.read_bytes(), stat.S_IMODE(victim.stat().st_mode)) == (_CONTENT, 0o600)
@@ -230,26 +230,24 @@ def test_emulated_bitstream_is_not_read_from_elsewhere(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     victim = tmp_path / "victim"
     victim.write_bytes(_CONTENT)
-    place = tmp_path / "utvm" / "logic" / board.name
-    place.parent.mkdir(parents=True)
-    monkeypatch.chdir(place.parent)
-    _KINDS[kind](place, victim)
+    path = tmp_path / "utvm" / "logic" / board.name
+    path.parent.mkdir(parents=True)
+    monkeypatch.chdir(path.parent)
+    _KINDS[kind](path, victim)
     assert bitstream.loaded_bitstream(board) == ""
 
 
-def test_no_name_of_a_file_that_is_written_whole_can_be_guessed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_name_cannot_be_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = []
     real = os.open
 
-    def noted(name: str | Path, flags: int, mode: int = 0o777) -> int:
+    def record_open(name: str | Path, flags: int, mode: int = 0o777) -> int:
         names.append(str(name))
         assert flags & (os.O_EXCL | os.O_NOFOLLOW) == os.O_EXCL | os.O_NOFOLLOW
         return real(name, flags, mode)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "open", noted)
+        patched.setattr(os, "open", record_open)
         for _ in range(2):
             write_whole(tmp_path / "file", _CONTENT)
     assert len(set(names)) == 2
@@ -257,21 +255,21 @@ def test_no_name_of_a_file_that_is_written_whole_can_be_guessed(
 
 
 @pytest.mark.parametrize("kind", ["link", "FIFO", "hard link"])
-def test_command_ends_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_command_prints_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(_CONTENT)
     _KINDS[kind](tmp_path / "utvm", victim)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    done = inv("cache.size")
-    assert done.returncode == ExitCode.USAGE, done.stderr
-    assert "Traceback" not in done.stderr
-    assert f"error: {tmp_path / 'utvm'}: is not used as the cache: it is a" in done.stderr
+    completed = inv("cache.size")
+    assert completed.returncode == ExitCode.USAGE, completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert f"error: {tmp_path / 'utvm'}: is not used as the cache: it is a" in completed.stderr
     assert victim.read_bytes() == _CONTENT
 
 
 @pytest.fixture
 def shared_folder() -> Iterator[Path]:
-    """A folder like /tmp. pytest closes its own folders to other users, in each of its processes anew."""
+    """A folder like /tmp. pytest closes its own folders to other users, anew in each process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o1777)
@@ -279,8 +277,8 @@ def shared_folder() -> Iterator[Path]:
 
 
 @needs_root
-def test_lock_held_through_a_link_is_not_reached(shared_folder: Path) -> None:
-    """As a second user would do it, in a folder with the sticky bit."""
+def test_lock_behind_a_link_is_refused(shared_folder: Path) -> None:
+    """A second user plants the link in a folder with the sticky bit."""
     victim = shared_folder / "victim"
     victim.write_bytes(_CONTENT)
     plant = "import os, sys; os.setgid(65534); os.setuid(65534); os.symlink(sys.argv[1], sys.argv[2])"
@@ -293,11 +291,11 @@ def test_lock_held_through_a_link_is_not_reached(shared_folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_project_above_is_nobody_else_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, here = tmp_path / "utvm.yaml", tmp_path / "mine" / "deeper"
-    here.mkdir(parents=True)
+def test_project_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, folder = tmp_path / "utvm.yaml", tmp_path / "mine" / "deeper"
+    folder.mkdir(parents=True)
     file.touch()
-    monkeypatch.chdir(here)
+    monkeypatch.chdir(folder)
     assert project() == tmp_path
     os.chown(file, _STRANGER, -1)
     assert project() is None
@@ -306,7 +304,7 @@ def test_a_project_above_is_nobody_else_s(tmp_path: Path, monkeypatch: pytest.Mo
     file.unlink()
     file.symlink_to("theirs")
     assert project() is None
-    os.chown(here, _STRANGER, -1)  # as a checkout in a container of a CI
+    os.chown(folder, _STRANGER, -1)  # as a checkout in a container of a CI
     os.chown(file, _STRANGER, -1, follow_symlinks=False)
     assert project() == tmp_path
     tmp_path.chmod(0o1777)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes: started, watched, and ended for certain."""
+"""Processes: start, health check and certain end."""
 
 import os
 import signal
@@ -34,14 +34,14 @@ def test_service_is_ready_after_its_health_line(tmp_path: Path) -> None:
     assert gone(pid)
 
 
-def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+def test_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready 1'); time.sleep(60)"
     with _service(tmp_path, code, stop_timeout=0.2) as service:
         pid = service.pid
     assert gone(pid)
 
 
-def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
+def test_children_of_a_service_end_with_it(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
@@ -54,8 +54,8 @@ def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", ["", "raise_on_signals(); "], ids=["", "begun again"])
-def test_an_interruption_that_a_finalizer_loses_is_raised_again(again: str) -> None:
-    """Seen in a whole run: SIGTERM came while C code called Python, and the run went on to pass."""
+def test_interruption_lost_in_a_finalizer_is_raised_again(again: str) -> None:
+    """Seen in a complete run: SIGTERM came while C code called Python, and the run went on to pass."""
     code = (
         "import os, signal, time\n"
         "from utvm.base.process.signals import Interrupted, raise_on_signals\n"
@@ -66,12 +66,12 @@ def test_an_interruption_that_a_finalizer_loses_is_raised_again(again: str) -> N
         f"    lost = Lost(); del lost; {again}time.sleep(20); print('went on')\n"
         "except Interrupted: print('interrupted')\n"
     )
-    done = subprocess.run(_python(code), capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+    completed = subprocess.run(_python(code), capture_output=True, text=True, timeout=60, check=False)
+    assert (completed.stdout, completed.stderr, completed.returncode) == ("interrupted\n", "", 0)
 
 
-def test_process_of_a_killed_parent_does_not_begin() -> None:
-    """Seen to leave an emulator behind: its parent was killed before the kernel could be asked to end it, too."""
+def test_child_of_a_killed_parent_does_not_start() -> None:
+    """Seen to leave an emulator behind: its parent was killed before the child had asked the kernel to end with it."""
     code = (
         "import os, signal, subprocess, time\n"
         "from utvm.base.process.signals import die_with_parent\n"
@@ -82,11 +82,11 @@ def test_process_of_a_killed_parent_does_not_begin() -> None:
         "    then()\n"
         "subprocess.run(['echo', 'alive'], preexec_fn=late)\n"
     )
-    done = subprocess.run(_python(code), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
+    completed = subprocess.run(_python(code), capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stdout) == (-signal.SIGKILL, "")
 
 
-def test_early_end_of_a_service_is_an_error_with_its_output(tmp_path: Path) -> None:
+def test_error_of_an_ended_service_has_its_output(tmp_path: Path) -> None:
     with (
         pytest.raises(ProbeError, match=r"exit code 7.*\n.*no such probe"),
         _service(tmp_path, "import sys; print('no such probe'); sys.exit(7)"),
@@ -94,14 +94,14 @@ def test_early_end_of_a_service_is_an_error_with_its_output(tmp_path: Path) -> N
         pass
 
 
-def test_a_silent_service_is_an_error_and_is_ended(tmp_path: Path) -> None:
+def test_silent_service_is_an_error_and_is_ended(tmp_path: Path) -> None:
     service = _service(tmp_path, "import time; time.sleep(60)", start_timeout=0.5)
     with pytest.raises(ProbeError, match=r"not ready after 0\.5 s"), service:
         pass
     assert gone(service.pid)
 
 
-def test_check_notices_a_death(tmp_path: Path) -> None:
+def test_check_notices_a_killed_service(tmp_path: Path) -> None:
     with _service(tmp_path, "import time; print('ready 1'); time.sleep(60)") as service:
         os.kill(service.pid, signal.SIGKILL)
         assert gone(service.pid)
@@ -109,7 +109,7 @@ def test_check_notices_a_death(tmp_path: Path) -> None:
             service.check()
 
 
-def test_one_whose_log_cannot_be_read_is_not_taken_for_dead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_service_with_an_unreadable_log_is_alive(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "utvm.base.process.service.helper")
     code = "import time; print('ready 1'); time.sleep(60)"
     with _service(tmp_path, code, log_branch="utvm.base.process.service.helper") as service:
@@ -121,7 +121,7 @@ def test_one_whose_log_cannot_be_read_is_not_taken_for_dead(tmp_path: Path, capl
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_service_ends_with_the_program_that_started_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_service_ends_with_its_parent(tmp_path: Path, number: signal.Signals) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
         "from utvm.errors import ProbeError; from utvm.base.process.service import Service\n"
@@ -140,22 +140,22 @@ def test_a_service_ends_with_the_program_that_started_it(tmp_path: Path, number:
     assert gone(child)
 
 
-def test_a_missing_tool_is_named() -> None:
+def test_missing_tool_is_named() -> None:
     with pytest.raises(ToolchainError, match="no-such-compiler is not installed"):
         run_tool(["no-such-compiler"], error=ToolchainError)
 
 
-def test_a_failing_tool_is_quoted() -> None:
+def test_failing_tool_is_quoted() -> None:
     with pytest.raises(ToolchainError, match=r"exit code 3:\nbad input"):
         run_tool(_python("import sys; print('bad input', file=sys.stderr); sys.exit(3)"), error=ToolchainError)
 
 
-def test_a_tool_that_hangs_is_ended() -> None:
+def test_hanging_tool_is_ended() -> None:
     with pytest.raises(ToolchainError, match=r"did not end within 0\.3 s"):
         run_tool(_python("import time; time.sleep(60)"), timeout=0.3, error=ToolchainError)
 
 
-def test_a_job_is_waited_for_by_looking_and_says_how_it_ended(tmp_path: Path) -> None:
+def test_subprocess_reports_its_exit_code(tmp_path: Path) -> None:
     code = "import os, sys, time; print(os.getcwd()); time.sleep(0.5); sys.exit(5)"
     with Subprocess("helper", _python(code), log=tmp_path / "log", error=ProbeError, cwd=tmp_path) as job:
         with pytest.raises(RuntimeError, match="helper has not ended"):
@@ -166,7 +166,7 @@ def test_a_job_is_waited_for_by_looking_and_says_how_it_ended(tmp_path: Path) ->
         assert job.log_tail() == str(tmp_path)
 
 
-def test_a_job_that_is_asked_to_end_may_do_so_in_order(tmp_path: Path) -> None:
+def test_subprocess_may_end_itself(tmp_path: Path) -> None:
     code = (
         "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('in order'))\n"
         "print('up'); time.sleep(60)"
@@ -180,14 +180,14 @@ def test_a_job_that_is_asked_to_end_may_do_so_in_order(tmp_path: Path) -> None:
     assert job.log_tail().endswith("in order")
 
 
-def test_a_job_that_has_not_ended_is_ended(tmp_path: Path) -> None:
+def test_running_subprocess_is_ended(tmp_path: Path) -> None:
     with Subprocess("helper", _python("import time; time.sleep(60)"), log=tmp_path / "log", error=ProbeError) as job:
         pid = job.pid
     assert gone(pid)
 
 
 @pytest.mark.parametrize(
-    ("says", "version"),
+    ("script", "version"),
     [
         ("echo 'Tool 1.2 of today'; echo more", "1.2"),
         ("echo another; echo more", "another"),
@@ -195,10 +195,10 @@ def test_a_job_that_has_not_ended_is_ended(tmp_path: Path) -> None:
         ("printf '\\377'", "\ufffd"),
     ],
 )
-def test_a_tool_s_version_is_what_it_says_whatever_that_is(says: str, version: str) -> None:
-    assert version_of(["sh", "-c", says], error=ToolchainError, pattern=r"Tool (\S+)") == version
+def test_version_is_read_from_any_output(script: str, version: str) -> None:
+    assert version_of(["sh", "-c", script], error=ToolchainError, pattern=r"Tool (\S+)") == version
 
 
-def test_tool_without_version_is_not_believed() -> None:
+def test_tool_without_version_is_an_error() -> None:
     with pytest.raises(ToolchainError, match="sh does not report its version"):
         version_of(["sh", "-c", "echo"], error=ToolchainError)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text from strangers: each language's own reader takes it for what it was, and nothing of it is done.
+"""Text from outside: each language's own reader returns it unchanged, and executes none of it.
 
-The readers are the programs themselves: OpenOCD, GDB, sh, ssh, gcc and the linker, and for the rest a parser
-that is not ours.
+The readers are the programs themselves (OpenOCD, GDB, sh, ssh, gcc and the linker), and otherwise an independent
+parser.
 """
 
 import html
@@ -45,8 +45,8 @@ ANY_NAME = st.text(max_size=30) | st.sampled_from(HOSTILE) | st.text("[]/\\*?<>&
 
 
 def model(folder: Path, name: str) -> Path:
-    """Write a model whose input and output have a name, and something behind it."""
-    value = [helper.make_tensor_value_info(each, TensorProto.FLOAT, [2]) for each in (name, f"{name}'")]
+    """Write a model of one operator, whose input and output have the name."""
+    value = [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, [2]) for tensor in (name, f"{name}'")]
     node = helper.make_node("Add", [name, name], [f"{name}'"], name=name)
     graph = helper.make_graph([node], "g", value[:1], value[1:])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -60,25 +60,23 @@ def is_harmless(text: str) -> bool:
 
 @pytest.fixture
 def printed(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What commands print, on a terminal with colours."""
+    """Output of commands, on a terminal with colours."""
     stream = io.StringIO()
     monkeypatch.setattr(output.OUT, "_file", stream)
     return stream
 
 
 class _Tags(HTMLParser):
-    """Collects the tags of a page."""
-
     def __init__(self) -> None:
         super().__init__()
-        self.found: set[str] = set()
+        self.names: set[str] = set()
 
     def handle_starttag(self, tag: str, _attrs: object) -> None:
-        self.found.add(tag)
+        self.names.add(tag)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_report_escapes_every_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
+def test_report_escapes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     choice = CompileChoice(model=str(model(tmp_path, name)))
     model_library.report(choice, str(tmp_path / "out"), explain=False, misra=False)
     assert is_harmless(printed.getvalue())
@@ -86,11 +84,11 @@ def test_report_escapes_every_name(name: str, tmp_path: Path, printed: io.String
     (page,) = (tmp_path / "out").rglob("*.html")
     tags = _Tags()
     tags.feed(page.read_text(encoding="utf-8"))
-    assert not tags.found & {"script", "red"}
+    assert not tags.names & {"script", "red"}
 
 
 @pytest.mark.parametrize("name", ["a[/b]", "../../x", "file", "*/ int x; /*", "\x1b[2J"], ids=ascii)
-def test_a_package_holds_any_name_where_it_belongs(name: str, tmp_path: Path, printed: io.StringIO) -> None:
+def test_package_with_any_name_stays_in_its_folder(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     archive = tmp_path / "m.tar"
     model_library.package(CompileChoice(model=str(model(tmp_path, name))), str(archive))
     with tarfile.open(archive) as content:
@@ -103,24 +101,24 @@ def test_a_package_holds_any_name_where_it_belongs(name: str, tmp_path: Path, pr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a[/b]", "../../x", "file", "\x1b[2J"], ids=ascii)
-def test_a_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
+def test_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     np.save(tmp_path / "in.npy", np.array([1, 2], np.float32))
-    asked = RunChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))
-    model_run.run_model(asked, BoardSelection("host"), str(tmp_path / "o.npz"), standing_alone=False)
+    choice = RunChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))
+    model_run.run_model(choice, BoardSelection("host"), str(tmp_path / "o.npz"), standing_alone=False)
     assert is_harmless(printed.getvalue()) and f"output {printable(name)}'" in printed.getvalue()
-    with np.load(tmp_path / "o.npz") as answer:
-        np.testing.assert_array_equal(answer[archive_member(f"{name}'")], np.array([2, 4], np.float32), strict=True)
+    with np.load(tmp_path / "o.npz") as outputs:
+        np.testing.assert_array_equal(outputs[archive_member(f"{name}'")], np.array([2, 4], np.float32), strict=True)
 
 
 @given(ANY_NAME)
 @example("a[/b]")
-def test_a_terminal_shows_any_words(name: str) -> None:
+def test_terminal_shows_any_text(name: str) -> None:
     stream = io.StringIO()
     plain = Terminal(file=stream, markup=False, soft_wrap=True, force_terminal=True)
     plain.print(f"output {name}: float32")
-    # A tab becomes as many spaces as it takes.
-    told = "".join(printable(letter) for letter in name.replace("\n", "")) if "\t" not in name else ""
-    assert told in stream.getvalue().replace("\n", "") and is_harmless(stream.getvalue())
+    # A tab becomes several spaces.
+    expected = "".join(printable(letter) for letter in name.replace("\n", "")) if "\t" not in name else ""
+    assert expected in stream.getvalue().replace("\n", "") and is_harmless(stream.getvalue())
     styled = Terminal(file=stream, soft_wrap=True, force_terminal=True)
     table = Table("name", box=None)
     table.add_row(escape(name))
@@ -129,14 +127,14 @@ def test_a_terminal_shows_any_words(name: str) -> None:
 
 
 @given(ANY_NAME)
-def test_a_comment_of_c_ends_where_it_should(name: str) -> None:
+def test_c_comment_ends_where_it_should(name: str) -> None:
     text = f"/* {comment(name)} */"
     assert text.isascii() and text.isprintable() and text.count("*/") == text.count("/*") == 1
     assert "\\" not in text and "??" not in text
 
 
 @given(ANY_NAME)
-def test_a_member_stays_in_its_folder(name: str) -> None:
+def test_archive_member_stays_in_its_folder(name: str) -> None:
     path = archive_member(name)
     assert path.isprintable() and not path.startswith("/") and "\\" not in path
     assert not {"", ".", ".."} & set(path.split("/"))
@@ -145,8 +143,8 @@ def test_a_member_stays_in_its_folder(name: str) -> None:
 @pytest.mark.slow
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANY_NAME.filter(bool))
-def test_a_library_is_plain_c_whatever_its_tensors_are_called(name: str) -> None:
-    value = [helper.make_tensor_value_info(each, TensorProto.FLOAT, [2]) for each in (name, f"{name}'")]
+def test_library_is_plain_c_with_any_tensor_name(name: str) -> None:
+    value = [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, [2]) for tensor in (name, f"{name}'")]
     graph = helper.make_graph([helper.make_node("Neg", [name], [f"{name}'"])], "g", value[:1], value[1:])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     library = compile_model(from_onnx(proto.SerializeToString(), "m"))
@@ -155,12 +153,12 @@ def test_a_library_is_plain_c_whatever_its_tensors_are_called(name: str) -> None
 
 
 MANY = pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
-# What no program can be given: a text of bytes has no others.
+# No program can receive these: only other surrogates stand for bytes.
 _NO_BYTES = "\ud800-\udc7f\udd00-\udfff"
 
 
 @MANY
-def test_openocd_reads_each_text_as_one_word(count: int, tmp_path: Path) -> None:
+def test_openocd_reads_text_as_one_word(count: int, tmp_path: Path) -> None:
     texts = strings(count, f"\0\1\2\3{_NO_BYTES}")
     values = readers.openocd([quoting.tcl(text) for text in texts], tmp_path)
     check(values[::2], texts, os.fsencode)
@@ -168,40 +166,40 @@ def test_openocd_reads_each_text_as_one_word(count: int, tmp_path: Path) -> None
 
 
 @MANY
-def test_gdb_reads_each_text_as_one_argument(count: int, tmp_path: Path) -> None:
+def test_gdb_reads_text_as_one_argument(count: int, tmp_path: Path) -> None:
     texts = [f"x{text}x" for text in strings(count, f"\0\n\r{_NO_BYTES}")]
     check(readers.gdb([quoting.gdb(text) for text in texts], tmp_path), texts, os.fsencode)
 
 
 @MANY
-def test_a_shell_reads_each_text_as_one_word(count: int, tmp_path: Path) -> None:
+def test_shell_reads_text_as_one_word(count: int, tmp_path: Path) -> None:
     texts = strings(count, f"\0{_NO_BYTES}")
     check(readers.shell([shlex.quote(text) for text in texts], tmp_path), texts, os.fsencode)
 
 
 @MANY
-def test_ssh_reads_each_text_as_one_path(count: int, tmp_path: Path) -> None:
+def test_ssh_reads_text_as_one_path(count: int, tmp_path: Path) -> None:
     texts = [f"{number}{text}x" for number, text in enumerate(strings(count, f"\0\n\r{_NO_BYTES}"))]
     paths = readers.ssh([quoting.ssh_config(text) for text in texts], tmp_path)
-    # It prints them before it fills in what a percent sign stands for.
+    # ssh prints a path before it expands percent signs.
     check([path.replace(b"%%", b"%") for path in paths], texts, os.fsencode)
 
 
 @MANY
-def test_a_compiler_reads_each_text_as_one_string(count: int, tmp_path: Path) -> None:
+def test_compiler_reads_text_as_one_string(count: int, tmp_path: Path) -> None:
     texts = strings(count)
     values = readers.gcc([quoting.c_string(text) for text in texts], [comment(text) for text in texts], tmp_path)
     check(values, texts, lambda text: text.encode("utf-8", "backslashreplace"))
 
 
 @MANY
-def test_a_linker_reads_each_text_as_one_name(count: int, tmp_path: Path) -> None:
+def test_linker_reads_text_as_one_name(count: int, tmp_path: Path) -> None:
     names = [quoting.linker_name(f"{number}{text}") for number, text in enumerate(strings(count))]
     check(readers.linker(names, tmp_path), [name.strip('"').rstrip() for name in names], str.encode)
 
 
 @MANY
-def test_parsers_read_each_text_as_it_was(count: int) -> None:
+def test_parsers_read_text_unchanged(count: int) -> None:
     page = templates_of("utvm.hil", html=True).from_string("<p title='{{ text }}'>{{ text }}</p>")
     for text in strings(count):
         plain = quoting.encodable(text)
@@ -214,18 +212,18 @@ def test_parsers_read_each_text_as_it_was(count: int) -> None:
         assert (read.text or "").splitlines() == quoting.legal_xml(f"x{text}").replace("\r", "\n").splitlines()
         tags = _Tags()
         tags.feed(page.render(text=text))
-        assert tags.found == {"p"}
+        assert tags.names == {"p"}
         table = MarkdownIt().enable("table").render(f"| a |\n|---|\n| {quoting.markdown_cell(text)} |\n")
         cells = re.findall(r"<t[dh]>(.*?)</t[dh]>", table)
         assert [html.unescape(cell) for cell in cells] == ["a", printable(" ".join(text.split()))]
 
 
-def test_what_a_language_cannot_hold_is_said() -> None:
+def test_text_that_cannot_be_quoted_is_refused() -> None:
     for quote, text in (
         *((quoting.tcl, text) for text in ("a\0b", "\ud800")),
         *((quoting.gdb, text) for text in ("a\nshell touch x", "\0")),
         *((quoting.ssh_config, text) for text in ("a\nProxyCommand x", "\ud800")),
     ):
-        with pytest.raises(ConfigError, match="cannot be given to") as said:
+        with pytest.raises(ConfigError, match="cannot be given to") as caught:
             quote(text)
-        assert said.value.message.isprintable()
+        assert caught.value.message.isprintable()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in a narrow terminal: nothing is cut off."""
+"""Tables in a narrow terminal are not cut off."""
 
 import io
 
@@ -9,7 +9,7 @@ from rich.text import Text
 from utvm.base.text.terminal import Terminal
 
 
-def test_wide_table_folds_and_numbers_stay_whole() -> None:
+def test_wide_table_folds_without_splitting_numbers() -> None:
     table = Table("operator", "makes", box=None)
     table.add_column("instructions", justify="right")
     table.add_row("fused_conv2d_add_relu_of_a_very_long_name", "x" * 60, "123,456,789,012")
@@ -31,6 +31,6 @@ def test_markup_in_a_cell_is_escaped() -> None:
     out = io.StringIO()
     Terminal(file=out, width=20).print(table)
     assert "[/b]" in out.getvalue()
-    # A space on each side of both columns; the numbers' is as wide as its heading.
+    # A space on each side of both columns; the column of numbers is as wide as its heading.
     assert max(map(len, out.getvalue().splitlines())) <= 20
     assert "a long name" in out.getvalue()

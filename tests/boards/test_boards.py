@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards as data: what comes with the project, and what a broken folder gets."""
+"""Boards as data: the boards of the project, and errors about invalid folders."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from utvm.errors import ConfigError
 from utvm.toolchain.compiler import Toolchain
 
 
-def test_stm32f746_is_what_its_manual_says(board: Board) -> None:
+def test_stm32f746_agrees_with_its_manual(board: Board) -> None:
     # RM0385 rev 8: section 2.2.2 (memory map), table 4 (flash), section 2.3 (320 KiB SRAM, 16 KiB ITCM).
     flash = board.region("flash")
     assert (flash.address, flash.size) == (0x0800_0000, 1024 * 1024)
@@ -32,7 +32,7 @@ def test_every_board_has_a_toolchain_with_its_cpu() -> None:
         assert Toolchain(board.toolchain).cpu(board.cpu).architecture
 
 
-def test_a_process_is_a_board_without_a_debug_port() -> None:
+def test_process_is_a_board_without_a_debug_port() -> None:
     assert "debug port" not in boards.load("host").capabilities
     assert "host" in boards.names()
     assert [chip.name for chip in boards.chips()] == [name for name in boards.names() if name != "host"]
@@ -50,7 +50,7 @@ def _copy(board: Board, folder: Path, change: dict[str, Any] | None = None, drop
     return target
 
 
-def test_a_folder_elsewhere_is_a_board_too(board: Board, tmp_path: Path) -> None:
+def test_folder_elsewhere_is_a_board(board: Board, tmp_path: Path) -> None:
     assert boards.load(str(_copy(board, tmp_path))).memory == board.memory
 
 
@@ -69,7 +69,7 @@ _MODEL = {"cpu": "cortex-m7", "serial": "V", "probe": "tcp {port}", "peripherals
 
 
 @pytest.mark.parametrize(
-    ("upper", "good"),
+    ("upper", "valid"),
     [
         ({"continues": "dtcm"}, True),
         ({"continues": "dtcm", "executable": False}, False),
@@ -80,7 +80,7 @@ _MODEL = {"cpu": "cortex-m7", "serial": "V", "probe": "tcp {port}", "peripherals
         ({"continues": "no-such-region"}, False),
     ],
 )
-def test_adjacent_ram_continues_without_a_gap(board: Board, tmp_path: Path, upper: dict[str, Any], good: bool) -> None:
+def test_adjacent_ram_continues_without_a_gap(board: Board, tmp_path: Path, upper: dict[str, Any], valid: bool) -> None:
     memory = [
         {"name": "flash", "address": 0x0800_0000, "size": "1M", "kind": "flash"},
         {"name": "dtcm", "address": 0x2000_0000, "size": "64K", "kind": "ram"},
@@ -89,7 +89,7 @@ def test_adjacent_ram_continues_without_a_gap(board: Board, tmp_path: Path, uppe
     ]
     layout = {"code": "flash", "data": "data", "stack": "dtcm", "stack_size": "8K"}
     target = str(_copy(board, tmp_path, {"memory": memory, "layout": layout}))
-    if good:
+    if valid:
         assert boards.load(target).region("sram1").continues == "dtcm"
     else:
         with pytest.raises(ConfigError, match="sram1 continues no RAM of its kind named"):
@@ -97,7 +97,7 @@ def test_adjacent_ram_continues_without_a_gap(board: Board, tmp_path: Path, uppe
 
 
 @pytest.mark.parametrize(
-    ("change", "drop", "said"),
+    ("change", "drop", "message"),
     [
         ({}, "memory", "memory: Field required"),
         ({"colour": "red"}, "", "colour: Extra inputs are not permitted"),
@@ -156,16 +156,16 @@ def test_adjacent_ram_continues_without_a_gap(board: Board, tmp_path: Path, uppe
         ),
     ],
 )
-def test_a_broken_board_file_is_named_with_key_and_expectation(
-    board: Board, tmp_path: Path, change: dict[str, Any], drop: str, said: str
+def test_error_names_file_key_and_expectation(
+    board: Board, tmp_path: Path, change: dict[str, Any], drop: str, message: str
 ) -> None:
     folder = _copy(board, tmp_path, change, drop)
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         boards.load(str(folder))
     assert str(folder / "board.yaml") in caught.value.message
 
 
-def test_a_board_says_how_long_it_takes_and_what_its_line_needs(board: Board, tmp_path: Path) -> None:
+def test_flow_control_and_timeouts_are_read(board: Board, tmp_path: Path) -> None:
     assert (board.console.flow_control, board.timeouts.start, board.timeouts.resend) == ("none", 30.0, 1.0)
     change = {"console": {**_CONSOLE, "flow_control": "rts-cts"}, "timeouts": {"start": 90, "resend": 0.5}}
     slow = boards.load(str(_copy(board, tmp_path, change)))
@@ -173,7 +173,7 @@ def test_a_board_says_how_long_it_takes_and_what_its_line_needs(board: Board, tm
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- list\n", "a: [1,\n", "\x00\xff", "!!python/object:os.system {}"])
-def test_a_file_that_is_no_board_file_is_refused(board: Board, tmp_path: Path, text: str) -> None:
+def test_file_of_another_kind_is_refused(board: Board, tmp_path: Path, text: str) -> None:
     folder = _copy(board, tmp_path)
     (folder / "board.yaml").write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError, match=r"board\.yaml"):
@@ -181,14 +181,14 @@ def test_a_file_that_is_no_board_file_is_refused(board: Board, tmp_path: Path, t
 
 
 @pytest.mark.parametrize("missing", ["openocd.cfg", "openocd-cmsis-dap.cfg"])
-def test_an_incomplete_folder_is_refused(board: Board, tmp_path: Path, missing: str) -> None:
+def test_incomplete_folder_is_refused(board: Board, tmp_path: Path, missing: str) -> None:
     folder = _copy(board, tmp_path)
     (folder / missing).unlink()
     with pytest.raises(ConfigError, match=f"{missing}: is missing"):
         boards.load(str(folder))
 
 
-def test_a_board_without_a_port_has_the_one_that_does_nothing(board: Board, tmp_path: Path) -> None:
+def test_board_without_a_port_uses_the_plain_one(board: Board, tmp_path: Path) -> None:
     folder = _copy(board, tmp_path, drop="console")
     (folder / "port.c").unlink()
     plain = boards.load(str(folder))
@@ -215,7 +215,7 @@ def test_missing_toolchain_is_named_on_loading_the_board(board: Board, tmp_path:
     assert "arm-none-eabi" in caught.value.hint
 
 
-def test_an_unknown_board_is_answered_with_the_known_ones() -> None:
+def test_error_about_an_unknown_board_lists_the_known() -> None:
     with pytest.raises(ConfigError) as caught:
         boards.load("stm32f747")
     assert "stm32f746" in caught.value.hint

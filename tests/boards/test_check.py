@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``board.check``: part by part, up to the first that is not right, with what to look at."""
+"""``board.check``: part by part up to the first failure, with advice."""
 
 import json
 import re
@@ -19,44 +19,44 @@ from utvm.selection import BoardSelection, ReportChoice
 _SAMPLE = Path(__file__).parents[1] / "hil" / "samples" / "report-5-virtual.json"
 
 
-def test_the_guide_has_the_steps() -> None:
+def test_guide_has_the_steps() -> None:
     assert [(step.part, step.suites, step.look_at) for step in board_check.STEPS] == [
         (part, suites, look_at) for part, suites, look_at in rows_of_the_guide()
     ]
 
 
 @pytest.mark.slow
-def test_a_wrong_number_ends_it_where_it_matters(tmp_path: Path) -> None:
+def test_wrong_identity_ends_the_check(tmp_path: Path) -> None:
     folder = tmp_path / "stm32f746"
     shutil.copytree(boards.load("stm32f746").directory, folder)
     text = (folder / "board.yaml").read_text()
     wrong = text.replace("mask: 0xFFF, value: 0x449}", "mask: 0xFFF, value: 0x448}  # check")
     assert wrong != text
     (folder / "board.yaml").write_text(wrong)
-    done = inv("board.check", "--board", folder, "--virtual", "--report-dir", tmp_path / "reports")
-    assert done.returncode == 3, done.stderr
-    said = re.sub(r"\s+", " ", done.stdout)
-    assert "not checked yet: line " in said
+    completed = inv("board.check", "--board", folder, "--virtual", "--report-dir", tmp_path / "reports")
+    assert completed.returncode == 3, completed.stderr
+    output = re.sub(r"\s+", " ", completed.stdout)
+    assert "not checked yet: line " in output
     assert (
-        "probe: failed: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE reads 0x449" in said
+        "probe: failed: the board at probe VIRTUAL-STM32F746-0001 is not stm32f746: DBGMCU_IDCODE reads 0x449" in output
     )
-    assert "look at: `openocd.cfg` or `pyocd`, the mask or value of `identity`" in said
-    assert "not run, because they would fail for the same reason: memory, flash" in said
-    assert "part 2" not in said
-    assert "passed on a VIRTUAL board: none. Not run on a chip" in said
+    assert "look at: `openocd.cfg` or `pyocd`, the mask or value of `identity`" in output
+    assert "not run, because they would fail for the same reason: memory, flash" in output
+    assert "part 2" not in output
+    assert "passed on a VIRTUAL board: none. Not run on a chip" in output
 
 
 def _run_id(number: int) -> str:
     return f"20270105T101500.000Z-000{number}"
 
 
-def _runs(root: Path, kinds: Mapping[str, str], asked: list[BoardSelection]) -> object:
-    """Return what stands for the runs of suites, and leaves the report that a board of that kind makes."""
+def _fake_runs(root: Path, kinds: Mapping[str, str], requests: list[BoardSelection]) -> object:
+    """Return a replacement for ``run_suites`` that writes the report of a physical board."""
 
-    def run(where: BoardSelection, suites: object, reports: object, place: object) -> ExitCode:
-        asked.append(where)
+    def run(request: BoardSelection, suites: object, reports: object, place: object) -> ExitCode:
+        requests.append(request)
         content = json.loads(_SAMPLE.read_text())
-        number = len(asked)
+        number = len(requests)
         outcome = kinds.get(str(number), "passed")
         if outcome == "gone":
             raise ProbeError("there is no probe")
@@ -76,17 +76,17 @@ def _runs(root: Path, kinds: Mapping[str, str], asked: list[BoardSelection]) -> 
     return run
 
 
-def test_what_a_chip_has_shown_is_printed_for_its_file(
+def test_passed_parts_are_printed_for_the_board_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[BoardSelection] = []
-    monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"3": "skipped", "5": "failed"}, asked))
+    requests: list[BoardSelection] = []
+    monkeypatch.setattr(board_check, "run_suites", _fake_runs(tmp_path, {"3": "skipped", "5": "failed"}, requests))
     code = board_check.check_board(BoardSelection("stm32f746"), ReportChoice(str(tmp_path)))
     assert code is ExitCode.FAILED
-    said = capsys.readouterr().out
-    assert "flash: not available on this board" in said
-    assert re.search(r"clock: failed: \S+: says so\n  look at: clock set-up", said)
-    block = said[said.index("silicon:") :]
+    output = capsys.readouterr().out
+    assert "flash: not available on this board" in output
+    assert re.search(r"clock: failed: \S+: says so\n  look at: clock set-up", output)
+    block = output[output.index("silicon:") :]
     board = boards.load("stm32f746")
     assert block.splitlines() == [
         "silicon:",
@@ -95,33 +95,33 @@ def test_what_a_chip_has_shown_is_printed_for_its_file(
             for part, number in (("probe", 1), ("memory", 2), ("debugging", 4))
         ),
     ]
-    # What has answered at first is what all others are about.
-    assert [(one.kind, one.serial) for one in asked] == [("auto", ""), *[("physical", "0671FF")] * 4]
+    # All later runs are on the board that answered first.
+    assert [(request.kind, request.serial) for request in requests] == [("auto", ""), *[("physical", "0671FF")] * 4]
 
 
-def test_what_is_interrupted_is_not_wrong(
+def test_interruption_is_not_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"2": "not run"}, []))
+    monkeypatch.setattr(board_check, "run_suites", _fake_runs(tmp_path, {"2": "not run"}, []))
     code = board_check.check_board(BoardSelection("stm32f746"), ReportChoice(str(tmp_path)))
     assert code is ExitCode.INFRASTRUCTURE
-    said = capsys.readouterr().out
-    assert "memory: interrupted; ./inv board.check begins with part 1 again" in said
-    assert "failed" not in said
-    assert "  probe: " in said
+    output = capsys.readouterr().out
+    assert "memory: interrupted; ./inv board.check begins with part 1 again" in output
+    assert "failed" not in output
+    assert "  probe: " in output
 
 
-def test_a_probe_that_is_gone_loses_nothing_of_what_was_right(
+def test_passed_parts_are_printed_after_a_lost_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"3": "gone"}, []))
+    monkeypatch.setattr(board_check, "run_suites", _fake_runs(tmp_path, {"3": "gone"}, []))
     with pytest.raises(ProbeError):
         board_check.check_board(BoardSelection("stm32f746"), ReportChoice(str(tmp_path)))
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said[-3:]] == ["silicon", "  probe", "  memory"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines[-3:]] == ["silicon", "  probe", "  memory"]
 
 
-def test_a_run_without_a_report_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_a_report_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_check, "run_suites", lambda *_: ExitCode.INFRASTRUCTURE)
     with pytest.raises(ProvisionError, match="left no report"):
         board_check.check_board(BoardSelection("stm32f746"), ReportChoice(str(tmp_path)))

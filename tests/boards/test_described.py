@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards made of what others say of a chip, in CMSIS packs and to probe-rs: they load, build and parse."""
+"""Boards from descriptions of chips, in CMSIS packs and for probe-rs: they load, build and parse."""
 
 import dataclasses
 import json
@@ -48,13 +48,13 @@ SVD += b"<interrupt><name>FPU</name><value>81</value></interrupt></device>"
 _TARGETS = Path(__file__).parent / "targets.yaml"
 
 
-def _piece(name: str, start: int, size: int, *, sector: int = 0, first: bool = False) -> dict[str, object]:
+def _region(name: str, start: int, size: int, *, sector: int = 0, first: bool = False) -> dict[str, object]:
     kind = "flash" if sector else "ram"
     return {"name": name, "start": start, "size": size, "kind": kind, "sector": sector, "first": first}
 
 
-def _parses(script: Path | str, *commands: str) -> None:
-    """Have the real OpenOCD read a script, and end before it looks for a probe."""
+def _parse(script: Path | str, *commands: str) -> None:
+    """Have the real OpenOCD read a script and exit before it opens a probe."""
     words = [word for command in commands for word in ("-c", command)]
     subprocess.run(["openocd", *words, "-f", script, "-c", "shutdown"], check=True, capture_output=True, timeout=60)
 
@@ -74,14 +74,14 @@ def targets(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_command_makes_a_board_that_loads_builds_and_parses(pdsc: Path, tmp_path: Path, doubler: Library) -> None:
+def test_new_board_loads_builds_and_parses(pdsc: Path, tmp_path: Path, doubler: Library) -> None:
     folder = tmp_path / "mine"
-    done = inv("board.new", "--chip", "stm32f407vg", "--from", str(pdsc), "--output", str(folder))
-    assert done.returncode == 0, done.stderr
-    assert "# check: this identifies the core, not the chip" in done.stdout
+    completed = inv("board.new", "--chip", "stm32f407vg", "--from", str(pdsc), "--output", str(folder))
+    assert completed.returncode == 0, completed.stderr
+    assert "# check: this identifies the core, not the chip" in completed.stdout
     board = boards.load(str(folder))
     assert (board.cpu, board.interrupts, board.line) == ("cortex-m4-fpv4-sp", 82, None)
-    assert [(one.address, one.end, one.kind) for one in board.memory] == [
+    assert [(region.address, region.end, region.kind) for region in board.memory] == [
         (0x08000000, 0x08100000, "flash"),
         (0x10000000, 0x10010000, "ram"),
         (0x20000000, 0x20002000, "ram"),
@@ -93,10 +93,10 @@ def test_a_command_makes_a_board_that_loads_builds_and_parses(pdsc: Path, tmp_pa
     image = firmware.build(board, [doubler])
     assert image.region_use()["irom1"] > 1000
     assert firmware.build(board, [doubler], "rpc").pipe == "rtt"
-    _parses(board.openocd_config)
+    _parse(board.openocd_config)
 
 
-def test_a_pack_has_its_description_and_its_registers_inside(pdsc: Path, tmp_path: Path) -> None:
+def test_pack_contains_description_and_registers(pdsc: Path, tmp_path: Path) -> None:
     pack = tmp_path / "some.pack"
     with zipfile.ZipFile(pack, "w") as archive:
         archive.write(pdsc, "Vendor.Some.pdsc")
@@ -105,14 +105,14 @@ def test_a_pack_has_its_description_and_its_registers_inside(pdsc: Path, tmp_pat
     assert described.names(pack) == described.names(pdsc)
 
 
-def test_a_target_of_probe_rs_says_less_and_that_is_marked(targets: Path, tmp_path: Path) -> None:
+def test_missing_data_of_probe_rs_is_marked(targets: Path, tmp_path: Path) -> None:
     described.write(described.find(targets, "nrf51822_XXAA"), tmp_path / "n51", "cmsis-dap")
     text = (tmp_path / "n51" / "board.yaml").read_text()
     assert [line.split(":")[0] for line in text.splitlines() if "# check" in line] == ["cpu", "interrupts", "  # check"]
     board = boards.load(str(tmp_path / "n51"))
     assert (board.cpu, board.clock_hz, board.interrupts, board.layout.stack_size) == ("cortex-m0", 16000000, 32, 4096)
     assert board.region("flash1").sectors == (8192,) * 32
-    _parses(board.openocd_config)
+    _parse(board.openocd_config)
 
 
 @pytest.mark.parametrize(
@@ -157,18 +157,18 @@ def test_an_svd_file_gives_the_peripherals(targets: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("<a/>", "is not a description of a chip's registers"), ("<", "is not valid XML"), ("", "is empty")],
 )
-def test_what_is_no_file_of_registers_is_refused(targets: Path, tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_svd_file_is_refused(targets: Path, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "some.svd").write_text(text)
-    done = inv("board.new", "--chip", "nRF51822_xxAA", "--from", targets, "--svd", tmp_path / "some.svd")
-    assert done.returncode == 2
-    assert said in done.stderr
+    completed = inv("board.new", "--chip", "nRF51822_xxAA", "--from", targets, "--svd", tmp_path / "some.svd")
+    assert completed.returncode == 2
+    assert message in completed.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "chip", "said"),
+    ("name", "chip", "message"),
     [
         ("some.pdsc", "STM32F999", "describes no chip 'STM32F999'"),
         ("some.pdsc", "", "--chip is missing"),
@@ -185,27 +185,29 @@ def test_what_is_no_file_of_registers_is_refused(targets: Path, tmp_path: Path, 
         ("bad.yaml", "A", "is not a target file of probe-rs"),
     ],
 )
-def test_what_is_no_use_is_said(pdsc: Path, targets: Path, tmp_path: Path, name: str, chip: str, said: str) -> None:
-    for bad, text in {
+def test_unusable_description_is_refused(
+    pdsc: Path, targets: Path, tmp_path: Path, name: str, chip: str, message: str
+) -> None:
+    for file, text in {
         "bad.pdsc": "<",
         "entity.pdsc": '<!DOCTYPE x [<!ENTITY a "b">]><x/>',
         "bad.pack": "PK",
         "bad.yaml": "a: 1",
     }.items():
-        (tmp_path / bad).write_text(text)
-    with pytest.raises(ConfigError, match=said):
+        (tmp_path / file).write_text(text)
+    with pytest.raises(ConfigError, match=message):
         described.write(described.find(tmp_path / name, chip), tmp_path / "out", "st-link")
     assert not (tmp_path / "out").exists()
 
 
-def _spoilt(whole: bytes, choice: random.Random) -> bytes:
-    """Change a byte or a few, take some out, put some in, or leave the end out."""
-    found = bytearray(whole)
+def _corrupt(content: bytes, choice: random.Random) -> bytes:
+    """Change, remove or insert some bytes, or cut off the end."""
+    result = bytearray(content)
     for _ in range(choice.randrange(1, 5)):
-        at, size = choice.randrange(len(found)), choice.randrange(1, 40)
-        words = (b"", found[at : at + size], b".inf", b"null", b"-1", b"0xffffffff")
-        found[at : at + 1] = choice.randbytes(1) if choice.random() < 0.7 else choice.choice(words)
-    return bytes(found[: choice.randrange(1, len(found))] if choice.random() < 0.05 else found)
+        at, size = choice.randrange(len(result)), choice.randrange(1, 40)
+        words = (b"", result[at : at + size], b".inf", b"null", b"-1", b"0xffffffff")
+        result[at : at + 1] = choice.randbytes(1) if choice.random() < 0.7 else choice.choice(words)
+    return bytes(result[: choice.randrange(1, len(result))] if choice.random() < 0.05 else result)
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(3000, marks=pytest.mark.nightly)])
@@ -217,9 +219,9 @@ def test_any_description_gives_a_board_or_one_error(
     with zipfile.ZipFile(tmp_path / "some.pack", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(pdsc, "Vendor.Some.pdsc")
         archive.writestr("SVD/STM32F407.svd", SVD)
-    whole, choice, refused = (tmp_path / name).read_bytes(), random.Random(7), 0
+    content, choice, refused = (tmp_path / name).read_bytes(), random.Random(7), 0
     for number in range(count):
-        (tmp_path / name).write_bytes(_spoilt(whole, choice))
+        (tmp_path / name).write_bytes(_corrupt(content, choice))
         try:
             described.write(described.find(tmp_path / name, chip), tmp_path / f"made{number}", "st-link")
         except ConfigError:
@@ -227,27 +229,25 @@ def test_any_description_gives_a_board_or_one_error(
     assert refused > count // 10
 
 
-def test_elements_within_themselves_without_end_are_no_devices(tmp_path: Path) -> None:
+def test_deeply_nested_devices_are_refused(tmp_path: Path) -> None:
     inside = "<device>" * 5000 + "</device>" * 5000
     (tmp_path / "some.pdsc").write_text(f"<package><devices><family>{inside}</family></devices></package>")
     with pytest.raises(ConfigError, match="describes no chip"):
         described.find(tmp_path / "some.pdsc", "A")
 
 
-def test_a_folder_that_cannot_be_made_is_refused(pdsc: Path, tmp_path: Path) -> None:
+def test_invalid_folder_or_probe_is_refused(pdsc: Path, tmp_path: Path) -> None:
     chip = described.find(pdsc, "STM32F407VG")
-    for folder, probe, said in (
+    for folder, probe, message in (
         (tmp_path / "Mine!", "st-link", "its name is the board's"),
         (tmp_path / "SVD".lower(), "wires", "--probe wires: is unknown"),
         (tmp_path, "st-link", "its name is the board's|already exists"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             described.write(chip, folder, probe)
 
 
-def test_what_a_family_wants_behind_its_vectors_is_in_the_image(
-    targets: Path, tmp_path: Path, doubler: Library
-) -> None:
+def test_image_has_the_flash_configuration_of_kinetis(targets: Path, tmp_path: Path, doubler: Library) -> None:
     """Sixteen bytes at 0x400 lock a Kinetis, unless FSEC at 0x40C is 0xFE (K64P144M120SF5RM, 29.3.1)."""
     flash = ChipMemory("flash", 0, 0x40000, "flash")
     ram = ChipMemory("ram", 0x1FFFF000, 0x8000, "ram")
@@ -261,7 +261,7 @@ def test_what_a_family_wants_behind_its_vectors_is_in_the_image(
         assert (vectors["sh_addr"], text["sh_addr"]) == (0, 0x410)
 
 
-def test_what_its_boot_rom_would_not_start_runs_from_ram(targets: Path, tmp_path: Path, doubler: Library) -> None:
+def test_image_that_a_boot_rom_rejects_runs_from_ram(targets: Path, tmp_path: Path, doubler: Library) -> None:
     flash = ChipMemory("xip", 0x10000000, 0x200000, "flash")
     ram = ChipMemory("ram", 0x20000000, 0x40000, "ram")
     chip = dataclasses.replace(described.find(targets, "nrf51822_XXAA"), name="RP2040", memory=(flash, ram))
@@ -271,7 +271,7 @@ def test_what_its_boot_rom_would_not_start_runs_from_ram(targets: Path, tmp_path
     use = firmware.build(board, [doubler]).region_use()
     assert use["ram-code"] > 1000
     assert "xip" not in use
-    assert [(one.address, one.size) for one in board.memory if one.kind == "ram"] == [
+    assert [(region.address, region.size) for region in board.memory if region.kind == "ram"] == [
         (0x20000000, 0x2000),
         (0x20002000, 0x1F000),
         (0x20021000, 0x1F000),
@@ -286,12 +286,12 @@ def test_nearest_chip_name_is_listed_first(targets: Path) -> None:
 
 @pytest.mark.slow
 def test_openocd_reads_every_family_script_with_every_probe() -> None:
-    taken = {(row.script, probe) for row in families() if row.script for probe in row.probes}
-    assert len({probe for _, probe in taken}) == len(described.PROBES)
-    for script, name in sorted(taken):
+    pairs = {(row.script, probe) for row in families() if row.script for probe in row.probes}
+    assert len({probe for _, probe in pairs}) == len(described.PROBES)
+    for script, name in sorted(pairs):
         probe = described.PROBES[name]
         interface = f"source [find interface/{probe.interface}]"
-        _parses(f"target/{script}", interface, f"transport select {probe.transport}")
+        _parse(f"target/{script}", interface, f"transport select {probe.transport}")
 
 
 def test_script_selecting_swd_takes_no_other_probe(targets: Path, tmp_path: Path) -> None:
@@ -299,53 +299,53 @@ def test_script_selecting_swd_takes_no_other_probe(targets: Path, tmp_path: Path
     with pytest.raises(ConfigError, match=r"atsaml1x\.cfg takes no st-link") as caught:
         described.write(chip, tmp_path / "l11", "st-link")
     assert "--probe cmsis-dap or jlink" in caught.value.hint
-    _parses(described.write(chip, tmp_path / "l11", "jlink").openocd_config)
+    _parse(described.write(chip, tmp_path / "l11", "jlink").openocd_config)
 
 
-def test_one_broken_folder_hides_no_other(pdsc: Path, tmp_path: Path) -> None:
-    shelf = tmp_path / "shelf"
-    described.write(described.find(pdsc, "STM32F407VG"), shelf / "whole", "jlink")
-    (shelf / "broken").mkdir()
-    (shelf / "broken" / "board.yaml").write_text("name: broken\n")
-    done = inv("board.list", "--board-path", str(shelf))
-    assert done.returncode == 0, done.stderr
-    assert "whole" in done.stdout
-    assert "stm32f746" in done.stdout
-    assert "broken: " in done.stdout
+def test_broken_folder_hides_no_other_board(pdsc: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shelf"
+    described.write(described.find(pdsc, "STM32F407VG"), folder / "whole", "jlink")
+    (folder / "broken").mkdir()
+    (folder / "broken" / "board.yaml").write_text("name: broken\n")
+    completed = inv("board.list", "--board-path", str(folder))
+    assert completed.returncode == 0, completed.stderr
+    assert "whole" in completed.stdout
+    assert "stm32f746" in completed.stdout
+    assert "broken: " in completed.stdout
 
 
-# As pyOCD 0.46 tells its target stm32f429xg, and a chip whose core nobody names.
+# Data of pyOCD 0.46 for its target stm32f429xg, and chips without a known core.
 _PYOCD = {
     "stm32f429xg": {
         "part": "STM32F429xG",
         "memory": [
-            _piece("flash", 0x08000000, 0x10000, sector=0x4000, first=True),
-            _piece("flash_1", 0x08010000, 0x10000, sector=0x10000),
-            _piece("flash_2", 0x08020000, 0xE0000, sector=0x20000),
-            _piece("ram", 0x20000000, 0x40000),
+            _region("flash", 0x08000000, 0x10000, sector=0x4000, first=True),
+            _region("flash_1", 0x08010000, 0x10000, sector=0x10000),
+            _region("flash_2", 0x08020000, 0xE0000, sector=0x20000),
+            _region("ram", 0x20000000, 0x40000),
         ],
         "registers": SVD.decode(),
     },
     "lpc845": {
         "part": "LPC845",
-        "memory": [_piece("flash", 0, 0x10000, sector=0x400, first=True), _piece("ram", 0x10000000, 0x4000)],
+        "memory": [_region("flash", 0, 0x10000, sector=0x400, first=True), _region("ram", 0x10000000, 0x4000)],
         "registers": "",
     },
     "hc32f460xe": {
         "part": "HC32F460xE",
-        "memory": [_piece("flash", 0, 0x80000, sector=0x2000, first=True), _piece("ram", 0x1FFF8000, 0x2F000)],
+        "memory": [_region("flash", 0, 0x80000, sector=0x2000, first=True), _region("ram", 0x1FFF8000, 0x2F000)],
         "registers": "",
     },
 }
 
 
-def _pyocd(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str = "told") -> None:
-    """Put a pyocd on PATH whose Python answers as the real one's does."""
+def _install_pyocd(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str = "") -> None:
+    """Put a pyocd on PATH whose Python prints these targets."""
     folder.mkdir()
-    (folder / "told.json").write_text(json.dumps(_PYOCD))
-    told = f"import json, sys; told = json.load(open({str(folder / 'told.json')!r})); asked = sys.argv[5:]\n"
-    told += "print(json.dumps([told[name] for name in asked] if asked else sorted(told)))\n"
-    for name, text in (("answer", told if answer == "told" else answer), ("pyocd", "")):
+    (folder / "targets.json").write_text(json.dumps(_PYOCD))
+    program = f"import json, sys; targets = json.load(open({str(folder / 'targets.json')!r})); names = sys.argv[5:]\n"
+    program += "print(json.dumps([targets[name] for name in names] if names else sorted(targets)))\n"
+    for name, text in (("answer", answer or program), ("pyocd", "")):
         python = sys.executable if name == "answer" else f"{sys.executable} {folder / 'answer'}"
         (folder / name).write_text(f"#!{python}\n{text}")
         (folder / name).chmod(0o755)
@@ -353,7 +353,7 @@ def _pyocd(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str = "told") 
 
 
 def test_pyocd_flash_is_one_region_where_sectors_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pyocd(tmp_path / "bin", monkeypatch)
+    _install_pyocd(tmp_path / "bin", monkeypatch)
     assert described.names(described.PYOCD) == ("hc32f460xe", "lpc845", "stm32f429xg")
     described.write(described.find(described.PYOCD, "STM32F429xG"), tmp_path / "f429", "cmsis-dap")
     board = boards.load(str(tmp_path / "f429"))
@@ -363,19 +363,19 @@ def test_pyocd_flash_is_one_region_where_sectors_change(tmp_path: Path, monkeypa
 
 
 def test_unnamed_core_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pyocd(tmp_path / "bin", monkeypatch)
+    _install_pyocd(tmp_path / "bin", monkeypatch)
     described.write(described.find(described.PYOCD, "lpc845"), tmp_path / "l845", "jlink")
     board = boards.load(str(tmp_path / "l845"))
     assert board.cpu == "cortex-m0"
     assert board.physical
     assert (board.physical.identity.mask, board.physical.identity.value) == (0xFF000000, 0x41000000)
-    _parses(board.openocd_config)
+    _parse(board.openocd_config)
 
 
-def test_a_chip_without_a_script_of_openocd_is_driven_by_pyocd(
+def test_chip_without_an_openocd_script_uses_pyocd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, doubler: Library
 ) -> None:
-    _pyocd(tmp_path / "bin", monkeypatch)
+    _install_pyocd(tmp_path / "bin", monkeypatch)
     described.write(described.find(described.PYOCD, "HC32F460xE"), tmp_path / "h460", "cmsis-dap")
     assert not (tmp_path / "h460" / "openocd.cfg").exists()
     board = boards.load(str(tmp_path / "h460"))
@@ -386,23 +386,21 @@ def test_a_chip_without_a_script_of_openocd_is_driven_by_pyocd(
     assert firmware.build(board, [doubler]).region_use()["flash"] > 1000
 
 
-def test_where_both_are_known_a_command_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pyocd(tmp_path / "bin", monkeypatch)
+def test_command_chooses_between_openocd_and_pyocd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _install_pyocd(tmp_path / "bin", monkeypatch)
     described.write(described.find(described.PYOCD, "lpc845"), tmp_path / "l845", "cmsis-dap")
     assert [driver.name for driver in drivers_for(boards.load(str(tmp_path / "l845")))] == ["usb", "pyocd"]
     assert [driver.name for driver in drivers_for(boards.load(f"{tmp_path / 'l845'}:driver=pyocd"))] == ["pyocd"]
 
 
 @pytest.mark.parametrize("answer", ["raise ImportError('no pyocd')", "print('no JSON')"])
-def test_a_pyocd_that_is_not_whole_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
-    _pyocd(tmp_path / "bin", monkeypatch, answer)
+def test_broken_pyocd_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    _install_pyocd(tmp_path / "bin", monkeypatch, answer)
     with pytest.raises(ConfigError, match="cannot list its targets"):
         described.names(described.PYOCD)
 
 
-def test_where_pyocd_is_not_installed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyocd_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(ConfigError, match="pyOCD is not installed") as caught:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/porting.md: what it says of keys, functions, sizes and mistakes is so."""
+"""docs/porting.md agrees with the keys, functions, sizes and error messages."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ from utvm.runtime import INCLUDE
 from utvm.toolchain.compiler import DIRECTORY, Cpu
 
 _GUIDE = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
-# What stands between backticks, without the blocks of code.
+# Text between backticks, without the code blocks.
 _QUOTED = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", _GUIDE, flags=re.DOTALL))
 _NAME = "netduinoplus2"
 _FOLDER = ROOT / "utvm" / "boards" / _NAME
@@ -45,7 +45,7 @@ def _records(annotation: Any) -> Iterator[type[Record]]:
 
 
 def _keys(record: type[Record]) -> Iterator[str]:
-    """The keys of a file, and of what is in it."""
+    """Yield the keys of a record and of the records in it."""
     for name, field in record.model_fields.items():
         if not field.exclude or name == "settings":
             yield field.alias or name
@@ -64,27 +64,27 @@ def test_every_function_of_a_port_is_explained() -> None:
     assert functions <= set(re.findall(r"^\| `(utvm_port_\w+)` \|", _GUIDE, re.MULTILINE))
 
 
-def test_all_that_a_board_may_lack_is_named() -> None:
+def test_every_missing_capability_is_explained() -> None:
     for lack in get_args(Lack):
         assert f"`{lack}`" in " ".join(_GUIDE.split())
 
 
-def test_the_suites_that_it_runs_exist() -> None:
+def test_suites_of_the_guide_exist() -> None:
     named = {name for words in re.findall(r"--suite ([\w,]+)", _GUIDE) for name in words.split(",")}
     assert named >= {"memory", "counter", "rpc"}
     assert named <= set(project.suite_names())
 
 
-def test_the_board_takes_as_many_lines_as_it_says_and_no_python() -> None:
+def test_board_needs_the_stated_lines_and_no_python() -> None:
     toolchain = (DIRECTORY / "arm-none-eabi.yaml").read_text(encoding="utf-8")
     row = re.search(r"^  cortex-m4-fpv4-sp:\n(?:    .*\n)+", toolchain, re.MULTILINE)
     assert row
     lines = len((_FOLDER / "board.yaml").read_text().splitlines())
-    said = (
+    sentence = (
         f"takes {lines} lines of `board.yaml`, {len(row[0].splitlines())} of `toolchains/arm-none-eabi.yaml`, "
         "and no Python"
     )
-    assert said in " ".join(_GUIDE.split())
+    assert sentence in " ".join(_GUIDE.split())
     assert {path.name for path in _FOLDER.iterdir()} == {"board.yaml"}
     for folder in ("utvm", "hil_tests"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -98,7 +98,7 @@ _ONE = {"code": "flash", "data": "sram", "stack": "sram", "stack_size": "8K"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"name": "a"}, "name is 'a', the folder"),
         ({"cpu": "cortex-m5"}, "cpus has no row 'cortex-m5'"),
@@ -126,21 +126,21 @@ _ONE = {"code": "flash", "data": "sram", "stack": "sram", "stack_size": "8K"}
         ),
     ],
 )
-def test_mistakes_look_as_it_says(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    assert said in _GUIDE
-    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+def test_messages_of_the_guide_are_printed(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    assert message in _GUIDE
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         boards.load(str(_own(tmp_path, **changes)))
     assert caught.value.hint
 
 
 @pytest.mark.slow
-def test_a_board_without_a_port_runs_what_it_says(tmp_path: Path) -> None:
-    """The first image: nothing is set up, and a counter that stands still is noticed."""
+def test_board_without_a_port_behaves_as_described(tmp_path: Path) -> None:
+    """The first image: no set-up, and a counter that does not advance is noticed."""
     folder = _own(tmp_path, cycle_counter="architecture", port={"name": "plain"}, counter_hz=125000000)
 
-    def run(wanted: str) -> subprocess.CompletedProcess[str]:
+    def run(suites: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "utvm", "hil", "--board", str(folder), "--suite", wanted],
+            [sys.executable, "-m", "utvm", "hil", "--board", str(folder), "--suite", suites],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -148,13 +148,13 @@ def test_a_board_without_a_port_runs_what_it_says(tmp_path: Path) -> None:
             timeout=600,
         )
 
-    good = run("health,memory")
-    assert good.returncode == 0, good.stdout + good.stderr
-    debug = run("debug,counter")
-    assert re.findall(r"failed hil_tests/\w+.py::(\w+)", debug.stdout) == [
+    passing = run("health,memory")
+    assert passing.returncode == 0, passing.stdout + passing.stderr
+    failing = run("debug,counter")
+    assert re.findall(r"failed hil_tests/\w+.py::(\w+)", failing.stdout) == [
         "test_reset_run_starts_the_firmware",
         "test_a_loop_takes_as_many_as_a_debugger_steps_through",
     ]
-    for said in ("the console did not print b'is up\\r\\n' within 10 s", "assert 0 == (1000 * 4)"):
-        assert said in _GUIDE
-        assert said in debug.stdout
+    for message in ("the console did not print b'is up\\r\\n' within 10 s", "assert 0 == (1000 * 4)"):
+        assert message in _GUIDE
+        assert message in failing.stdout

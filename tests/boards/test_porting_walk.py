@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/porting.md's three ways, walked through: its own commands, in the order in which they stand there."""
+"""The commands of docs/porting.md, for each of its three ways, in the order of the page."""
 
 import os
 import re
@@ -16,15 +16,11 @@ _GUIDE = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
 
 
 def _walk(section: str, home: Path, end: str = "```\n\n", **environment: str) -> str:
-    """Run a section's commands, its first block or those up to some words, by somebody with that home.
-
-    Returns:
-        What they printed.
-    """
+    """Run a section's commands, in its first block or up to ``end``, with this home; return their output."""
     part = _GUIDE.split(f"\n## {section}\n")[1].split(end)[0] + "```"
     blocks = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)
     assert blocks
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-euxc", "".join(blocks)],
         cwd=ROOT,
         env=os.environ | {"HOME": str(home)} | environment,
@@ -34,8 +30,8 @@ def _walk(section: str, home: Path, end: str = "```\n\n", **environment: str) ->
         check=False,
         timeout=3000,
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout
+    return completed.stdout
 
 
 @pytest.mark.nightly
@@ -49,14 +45,14 @@ def test_from_a_description_of_the_chip(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_near_a_board_that_is_there(tmp_path: Path) -> None:
+def test_from_a_similar_board(tmp_path: Path) -> None:
     printed = _walk("From a similar board", tmp_path)
     assert "PASSED on a VIRTUAL an386" in printed
 
 
 @pytest.mark.nightly
 def test_from_nothing(tmp_path: Path) -> None:
-    """``myboard`` is Emcraft's SmartFusion2 module, which QEMU has and the project has not."""
+    """``myboard`` is Emcraft's SmartFusion2 module: QEMU has it, the project does not."""
     printed = _walk("From nothing", tmp_path, "\n### 8. ", UTVM_BOARD_PATH=str(ROOT / "tests" / "boards"))
     assert printed.count("PASSED on a VIRTUAL myboard") > 6
     assert "utvm_port" not in printed

@@ -19,14 +19,14 @@ _GUIDE = (ROOT / "docs" / "bring-up.md").read_text(encoding="utf-8")
 
 
 def rows_of_the_guide() -> list[tuple[str, str, str]]:
-    """Return the parts, the suites of each, and what was wrong most likely."""
+    """Return the parts, with the suites and the most likely cause of a failure."""
     return re.findall(r"^\| `(\w+)` \| ([\w,]+) \| .* \| (.*) \|$", _GUIDE, re.MULTILINE)
 
 
 _ROWS = {part: suites for part, suites, _ in rows_of_the_guide()}
 
 
-def _with(tmp_path: Path, silicon: str) -> str:
+def _board_with(tmp_path: Path, silicon: str) -> str:
     folder = tmp_path / "stm32f746"
     shutil.copytree(boards.load("stm32f746").directory, folder)
     file = folder / "board.yaml"
@@ -41,22 +41,22 @@ def test_checklist_has_every_part_and_suite() -> None:
     assert sorted(name for row in _ROWS.values() for name in row.split(",")) == sorted(project.suite_names())
 
 
-def test_every_board_that_is_a_chip_says_it_in_its_file() -> None:
+def test_file_of_every_chip_has_the_key() -> None:
     for name in boards.project_names():
         board = boards.load(name)
-        said = "silicon:" in (board.directory / "board.yaml").read_text()
-        assert said == bool(board.memory)
+        has_key = "silicon:" in (board.directory / "board.yaml").read_text()
+        assert has_key == bool(board.memory)
 
 
-def test_a_board_that_met_no_chip_says_so_of_each_part() -> None:
+def test_untested_parts_are_listed() -> None:
     section = boards_page.page(boards_page.MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
     (row,) = (line for line in section.splitlines() if "not tested on hardware" in line)
     for part in get_args(SiliconPart):
         assert part in row
 
 
-def test_a_part_that_met_one_is_shown_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    board = boards.load(_with(tmp_path, "{flash: revision Z}"))
+def test_tested_part_is_shown_with_its_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = boards.load(_board_with(tmp_path, "{flash: revision Z}"))
     load = boards.load
     monkeypatch.setattr(boards, "load", lambda name: board if name == "stm32f746" else load(name))
     page = boards_page.page(boards_page.MEASUREMENTS)
@@ -68,7 +68,7 @@ def test_a_part_that_met_one_is_shown_with_it(tmp_path: Path, monkeypatch: pytes
     assert "No board has been tested" not in page
 
 
-@pytest.mark.parametrize(("silicon", "said"), [("{wings: Z}", "silicon"), ("{flash: ''}", "silicon.flash")])
-def test_what_is_no_part_or_no_words_is_refused(silicon: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=said):
-        boards.load(_with(tmp_path, silicon))
+@pytest.mark.parametrize(("silicon", "key"), [("{wings: Z}", "silicon"), ("{flash: ''}", "silicon.flash")])
+def test_invalid_part_or_text_is_refused(silicon: str, key: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=key):
+        boards.load(_board_with(tmp_path, silicon))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs commands the way ``./inv`` does, after its first start.
+"""Runs commands as ``./inv`` does, without its first-run set-up.
 
-Each begins as a copy of a process that has loaded its modules. Where it is given variables that a process heeds
-when it begins, it begins as users begin it.
+A command runs in a copy of a process that has loaded its modules. It runs as a new process if it is given variables
+that Python or the loader reads at start.
 """
 
 import functools
@@ -16,33 +16,33 @@ from pathlib import Path
 from tests.copies import begin_copy
 
 _COLUMNS = {"COLUMNS": "200"}
-_HEEDED_AT_THE_BEGINNING = ("FORCE_COLOR", "LD_PRELOAD", "NO_COLOR", "PYTHON", "TERM", "TMPDIR")
+_READ_AT_START = ("FORCE_COLOR", "LD_PRELOAD", "NO_COLOR", "PYTHON", "TERM", "TMPDIR")
 
 
 def inv(*words: object, timeout: float = 300, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, or for that many seconds."""
+    """Run a command to its end; ``timeout`` is in seconds."""
     command = [sys.executable, "-m", "utvm", *map(str, words)]
     environment = {**os.environ, **_COLUMNS, **env}
-    if not any(name.startswith(_HEEDED_AT_THE_BEGINNING) for name in env):
-        return _in_a_copy(command, cwd or Path.cwd(), environment, timeout)
+    if not any(name.startswith(_READ_AT_START) for name in env):
+        return _run_in_copy(command, cwd or Path.cwd(), environment, timeout)
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=timeout
     )
 
 
-def _in_a_copy(
+def _run_in_copy(
     command: list[str], cwd: Path, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as folder:
-        said, complained = Path(folder) / "out", Path(folder) / "err"
+        output, errors = Path(folder) / "out", Path(folder) / "err"
         run = functools.partial(_run, command[2:], int(environment["COLUMNS"]))
-        copy = begin_copy(run, cwd, environment, said, complained)
+        copy = begin_copy(run, cwd, environment, output, errors)
         copy.join(timeout)
         if copy.exitcode is None:
             copy.kill()
             copy.join()
-            raise subprocess.TimeoutExpired(command, timeout, said.read_bytes(), complained.read_bytes())
-        return subprocess.CompletedProcess(command, copy.exitcode, said.read_text(), complained.read_text())
+            raise subprocess.TimeoutExpired(command, timeout, output.read_bytes(), errors.read_bytes())
+        return subprocess.CompletedProcess(command, copy.exitcode, output.read_text(), errors.read_text())
 
 
 def _run(words: list[str], columns: int) -> None:
@@ -50,13 +50,13 @@ def _run(words: list[str], columns: int) -> None:
     from utvm.__main__ import main
     from utvm.cli.output import OUT
 
-    # It has asked for its width when it was loaded.
+    # It read the width when it was loaded.
     OUT.width = columns
     main()
 
 
 def lint(program: str, *words: object) -> None:
-    """Run a linter of the environment; it must find nothing."""
+    """Run a linter of the environment; it must report nothing."""
     command = [Path(sys.executable).with_name(program), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert completed.returncode == 0, completed.stdout + completed.stderr

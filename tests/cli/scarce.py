@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls commands where room, rights, files or memory are scarce, and says what must hold whatever they do then.
+"""Runs commands with scarce disk space, permissions, files or memory, and checks what holds for each of them.
 
-A process has mounts of its own here, so that a full or a read-only disk is one, and the kernel's own limits.
+A process has mounts of its own here: a full or read-only disk is a real one, and the limits are the kernel's.
 """
 
 import os
@@ -17,10 +17,10 @@ from utvm.paths import ROOT
 
 @dataclass(frozen=True)
 class Scarcity:
-    """What is scarce: lines of a shell around the command, with CACHE, OUT and BUILD as folders.
+    """A scarce resource: lines of a shell around the command, with CACHE, OUT and BUILD as folders.
 
     Attributes:
-        around: for it and for what comes before and behind it.
+        around: for the command and for ``before`` and ``after``.
         limits: for the command alone.
     """
 
@@ -39,7 +39,7 @@ SCARCE: Mapping[str, Scarcity] = {
     "a cache that cannot be written": Scarcity("mount -t tmpfs -o ro none $CACHE"),
     "an output that cannot be written": Scarcity("mount -t tmpfs -o ro none $OUT"),
     "a build folder that cannot be written": Scarcity("mount -t tmpfs -o ro none $BUILD"),
-    # Where there is none, it is looked up: what is kept there is not to be touched.
+    # Without HOME, the home is looked up: its files must not be touched.
     "no home": Scarcity(
         "home=$(getent passwd $(id -u) | cut -d: -f6); mkdir -p $home/.cache\n"
         "mount -t tmpfs none $home/.cache; unset HOME XDG_CACHE_HOME XDG_STATE_HOME"
@@ -50,54 +50,56 @@ SCARCE: Mapping[str, Scarcity] = {
     "512 MB of memory": Scarcity(limits="ulimit -v 524288"),
     "files of 64 kB": Scarcity(limits="ulimit -f 64"),
 }
-# They say more than one thing, of more than one board or test.
-_SAY_MORE = ("doctor", "hil", "nightly")
+# These print several errors, about several boards or tests.
+_SEVERAL_ERRORS = ("doctor", "hil", "nightly")
 
 
-def folders_in(parent: Path) -> Mapping[str, Path]:
-    """Make the folders that a command writes to, by the names that stand for them in its words."""
-    places = {name: parent / name.lower() for name in ("CACHE", "OUT", "IN")}
-    for place in places.values():
-        place.mkdir()
-    return places
+def create_folders(parent: Path) -> Mapping[str, Path]:
+    """Create the folders that a command writes to, by their names in its words."""
+    folders = {name: parent / name.lower() for name in ("CACHE", "OUT", "IN")}
+    for folder in folders.values():
+        folder.mkdir()
+    return folders
 
 
 def call(
     words: Sequence[str],
-    places: Mapping[str, Path],
+    folders: Mapping[str, Path],
     scarce: Scarcity,
     *,
     before: str = "",
     after: str = "",
-    ends: int = 0,
+    interrupt_after: int = 0,
     **env: str,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end and check what it says.
+    """Run a command to its end and check its output and exit code.
 
     Args:
-        words: with names of places in them.
-        before: lines of a shell that are run first, where it is scarce too.
-        after: lines that are run behind it, without its limits.
-        ends: seconds after which it gets Ctrl-C: at whatever moment that is, it ends well.
+        words: the command, with names of folders in it.
+        folders: the folders of :func:`create_folders`.
+        scarce: the scarce resource.
+        before: lines of a shell that run first, with the scarce resource.
+        after: lines that run afterwards, without its limits.
+        interrupt_after: seconds until Ctrl-C; the command must end properly then.
     """
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
     words = list(words)
-    for name, place in places.items():
-        words = [word.replace(name, str(place)) for word in words]
+    for name, folder in folders.items():
+        words = [word.replace(name, str(folder)) for word in words]
     script = f'{scarce.around}\n{before}\ncode=0\n(\n{scarce.limits}\nexec "$@"\n) || code=$?\n{after}\nexit $code'
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             *("unshare", "--mount", "sh", "-ec", script, "sh"),
-            *(("timeout", "--signal=INT", "--preserve-status", str(ends)) if ends else ()),
+            *(("timeout", "--signal=INT", "--preserve-status", str(interrupt_after)) if interrupt_after else ()),
             *(sys.executable, "-m", "utvm", *words),
         ],
         env={
             **os.environ,
-            **{name: str(place) for name, place in places.items()},
+            **{name: str(folder) for name, folder in folders.items()},
             "BUILD": str(build),
-            "XDG_CACHE_HOME": str(places["CACHE"]),
-            "DOCKER_HOST": f"unix://{places['IN']}/no-engine",
+            "XDG_CACHE_HOME": str(folders["CACHE"]),
+            "DOCKER_HOST": f"unix://{folders['IN']}/no-engine",
             **env,
         },
         cwd=ROOT,
@@ -107,12 +109,12 @@ def call(
         check=False,
         timeout=1200,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode in (0, 2, 3), said
-    assert "Traceback" not in said
-    assert "internal error" not in said
-    assert "FAILED" not in said
-    if done.returncode and words[0] not in _SAY_MORE and "interrupted" not in said:
-        # Not those in what a tool has said, which is handed on.
-        assert len(re.findall("^(?:inv: )?error: ", said, re.MULTILINE)) == 1, said
-    return done
+    output = completed.stdout + completed.stderr
+    assert completed.returncode in (0, 2, 3), output
+    assert "Traceback" not in output
+    assert "internal error" not in output
+    assert "FAILED" not in output
+    if completed.returncode and words[0] not in _SEVERAL_ERRORS and "interrupted" not in output:
+        # Errors inside the quoted output of a tool do not count.
+        assert len(re.findall("^(?:inv: )?error: ", output, re.MULTILINE)) == 1, output
+    return completed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``board.detect`` and ``hil`` on a fake USB bus, as a user calls them."""
+"""``board.detect`` and ``hil`` on a fake USB bus."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,28 +21,28 @@ from utvm.virtual.usb.probes import StLinkProbe
 
 
 def _bus(folder: Path) -> dict[str, str]:
-    """Return the environment in which a real and a virtual ST-Link are plugged in."""
+    """Plug in a real and a virtual ST-Link; return the environment that shows them."""
     plug_in(folder, "1", "066BFF303430")
     plug_in(folder, "2", "066BFF303431", maker=MAKER, address=6)
     return {"FAKE_USB": str(folder), "PYTHONPATH": f"{ROOT}/tests/hil/usb_bus:{ROOT}"}
 
 
-def test_a_virtual_probe_is_listed_as_one(tmp_path: Path) -> None:
-    done = inv("board.detect", **_bus(tmp_path))
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()]
-    its_boards = ["nrf52840dk,", "nucleo-h743zi,", "nucleo-l4r5zi,", "nucleo-l552ze-q,", "stm32f407,", "stm32f746"]
+def test_virtual_probe_is_listed_as_virtual(tmp_path: Path) -> None:
+    completed = inv("board.detect", **_bus(tmp_path))
+    assert completed.returncode == 0, completed.stderr
+    rows = [line.split() for line in completed.stdout.splitlines()]
+    boards = ["nrf52840dk,", "nucleo-h743zi,", "nucleo-l4r5zi,", "nucleo-l552ze-q,", "stm32f407,", "stm32f746"]
     # A virtual nRF5340 DK has another probe.
-    with_it = [its_boards[0], "nrf5340dk,", *its_boards[1:]]
-    assert ["st-link", "0483:374b", "066BFF303430", "1-1", *with_it] in rows
-    assert ["VIRTUAL", "st-link", "0483:374b", "066BFF303431", "1-2", *its_boards] in rows
+    with_nrf5340dk = [boards[0], "nrf5340dk,", *boards[1:]]
+    assert ["st-link", "0483:374b", "066BFF303430", "1-1", *with_nrf5340dk] in rows
+    assert ["VIRTUAL", "st-link", "0483:374b", "066BFF303431", "1-2", *boards] in rows
 
 
 @pytest.fixture
-def shown(
+def print_with_probe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Callable[[Callable[[], object], float], str]:
-    """Return what gives what a command prints of an ST-Link, whose board has that supply."""
+    """Return a function that prints a command's output with an ST-Link at this supply voltage."""
     monkeypatch.setattr(OUT, "width", 200)
     use(tmp_path, monkeypatch.setattr)
     plug_in(tmp_path, "1", "066BFF303430")
@@ -57,16 +57,16 @@ def shown(
 
 
 @pytest.mark.parametrize("command", [detect_boards, examine])
-def test_what_a_probe_says_of_itself_and_its_board_is_shown(
-    shown: Callable[[Callable[[], object], float], str], command: Callable[[], object]
+def test_version_and_voltage_are_shown(
+    print_with_probe: Callable[[Callable[[], object], float], str], command: Callable[[], object]
 ) -> None:
-    said = shown(command, 3.3)
-    assert "V2J40M27, target 3.30 V" in said and "no power" not in said
-    assert "the board has no power (0.20 V): check its supply" in shown(command, 0.2)
+    output = print_with_probe(command, 3.3)
+    assert "V2J40M27, target 3.30 V" in output and "no power" not in output
+    assert "the board has no power (0.20 V): check its supply" in print_with_probe(command, 0.2)
 
 
-def test_a_physical_board_is_not_to_be_had_of_a_virtual_probe(tmp_path: Path) -> None:
-    done = inv("hil", "--board=stm32f746", "--physical", "--serial=066BFF303431", **_bus(tmp_path))
-    assert done.returncode == 2
-    assert "the probe 066BFF303431 is VIRTUAL: it says so itself" in done.stderr
-    assert "leave out --physical" in done.stderr
+def test_virtual_probe_has_no_physical_board(tmp_path: Path) -> None:
+    completed = inv("hil", "--board=stm32f746", "--physical", "--serial=066BFF303431", **_bus(tmp_path))
+    assert completed.returncode == 2
+    assert "the probe 066BFF303431 is VIRTUAL: it says so itself" in completed.stderr
+    assert "leave out --physical" in completed.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/boards.md: it is what the boards' files and the measurements say now, and says what its figures are."""
+"""docs/boards.md agrees with the boards' files and the measurements, and names its figures."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,14 @@ from utvm import boards
 from utvm.errors import ConfigError
 
 
-def _changed(folder: Path, **changes: Any) -> Path:
+def _changed_measurements(folder: Path, **changes: Any) -> Path:
     content = json.loads(MEASUREMENTS.read_text())
     path = folder / "boards.json"
     path.write_text(json.dumps({**content, **changes}))
     return path
 
 
-def test_the_page_is_made_of_the_present_files() -> None:
+def test_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(MEASUREMENTS), "run ./inv docs.site --pages"
 
 
@@ -27,11 +27,11 @@ def test_every_board_has_a_section_and_a_row() -> None:
     lines = page(MEASUREMENTS).splitlines()
     for name in boards.names():
         assert f"## {name}" in lines
-        # As it is by default; with its other settings it has further rows.
+        # A row with default settings; other settings have further rows.
         assert any(line.startswith(f"| `{boards.load(name).full_name}` |") for line in lines)
 
 
-def test_a_boards_section_says_what_its_file_does() -> None:
+def test_section_agrees_with_the_board_file() -> None:
     section = page(MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
     for expected in (
         "ST Nucleo-F746ZG (STM32F746ZG, Cortex-M7, 216 MHz)",
@@ -48,16 +48,16 @@ def test_a_boards_section_says_what_its_file_does() -> None:
     emulated = page(MEASUREMENTS).split("## mps2-an500")[1].split("\n## ")[0]
     assert "| virtual | emulated by QEMU (`qemu-system-arm -M mps2-an500`)" in emulated
     assert "| physical |" not in emulated
-    (lacking,) = (line for line in emulated.splitlines() if line.startswith("| virtual board lacks |"))
-    assert {"flash", "OpenOCD", "reset cause", "watchpoints"} <= set(lacking.split("|")[2].strip().split(", "))
+    (row,) = (line for line in emulated.splitlines() if line.startswith("| virtual board lacks |"))
+    assert {"flash", "OpenOCD", "reset cause", "watchpoints"} <= set(row.split("|")[2].strip().split(", "))
 
 
 def test_unmeasured_board_is_listed_as_such(tmp_path: Path) -> None:
-    text = page(_changed(tmp_path, boards={}))
+    text = page(_changed_measurements(tmp_path, boards={}))
     assert text.count("not measured yet") == len(boards.names())
 
 
-def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
+def test_figure_keeps_its_name(tmp_path: Path) -> None:
     figures = {"instructions": 1234567, "flash_bytes": 1, "ram_bytes": 2}
     model = {"name": "tiny", "executor": "e", "figures": figures}
     board = {
@@ -70,16 +70,18 @@ def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
         "models": [model],
         "tools": {"gcc": "12"},
     }
-    path = _changed(tmp_path, boards={"stm32f746": board}, means={"suites": "seconds of the computer's"})
+    path = _changed_measurements(tmp_path, boards={"stm32f746": board}, means={"suites": "seconds of the computer's"})
     text = page(path)
     assert "| tiny | `stm32f746` | e | 1,234,567 | 1 B | 2 B |" in text
     assert "| model | board | executor | instructions per sample | flash | RAM |" in text
     assert "| `stm32f746` | VIRTUAL | none | 7 | 1 | 61 s | 1,234 KiB/s |" in text
     assert "On 2026-01-02, on a computer" in text
-    later = _changed(tmp_path, boards={"stm32f746": board, "host": {**board, "date": "2026-02-03", "models": []}})
+    later = _changed_measurements(
+        tmp_path, boards={"stm32f746": board, "host": {**board, "date": "2026-02-03", "models": []}}
+    )
     assert "Between 2026-01-02 and 2026-02-03, on a computer" in page(later)
     assert "- **suites**: seconds of the computer's" in text
     for name in ("ms", "cycles"):
         wrong = {**board, "models": [{**model, "figures": {name: 1}}]}
         with pytest.raises(ConfigError, match=f"a virtual board has no figure '{name}'"):
-            page(_changed(tmp_path, boards={"stm32f746": wrong}))
+            page(_changed_measurements(tmp_path, boards={"stm32f746": wrong}))

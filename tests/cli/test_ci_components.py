@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GitHub action and the GitLab component: their scripts run in an empty home, without a variable to set."""
+"""The GitHub action and the GitLab component: their scripts run in an empty home, without variables."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests.cli.running import inv, lint
 from utvm.paths import ROOT
 
 
-def test_the_action_passes_its_linters() -> None:
+def test_action_passes_linters() -> None:
     lint("check-jsonschema", "--builtin-schema=vendor.github-actions", ROOT / "action.yml")
     lint("zizmor", "--offline", "--no-config", "--no-progress", ROOT / "action.yml")
 
@@ -23,11 +23,11 @@ def test_the_action_passes_its_linters() -> None:
 def _github(arguments: str) -> list[str]:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     assert action["inputs"].keys() == {"arguments", "directory"}
-    filled = {"${{ inputs.arguments }}": arguments, "${{ github.event.pull_request.base.sha }}": ""}
+    inputs = {"${{ inputs.arguments }}": arguments, "${{ github.event.pull_request.base.sha }}": ""}
     scripts = []
     for step in action["runs"]["steps"]:
-        given = {name: filled[value] for name, value in step.get("env", {}).items()}
-        settings = "".join(f"export {name}='{value}'\n" for name, value in given.items())
+        environment = {name: inputs[value] for name, value in step.get("env", {}).items()}
+        settings = "".join(f"export {name}='{value}'\n" for name, value in environment.items())
         if "run" in step:
             scripts.append(settings + step["run"])
     return scripts
@@ -37,18 +37,18 @@ def _gitlab(arguments: str) -> list[str]:
     header, job = yaml.safe_load_all((ROOT / "templates" / "hil.yml").read_text())
     assert header["spec"]["inputs"].keys() == {"arguments", "stage"}
     lines = [line for part in ("before_script", "script", "after_script") for line in job["hil"][part]]
-    filled = {"inputs.arguments": arguments, "component.server_fqdn": "x.org", "component.project_path": "a/utvm"}
-    filled["component.sha"] = "0123abc"
-    return [re.sub(r"\$\[\[ ([\w.]+) \]\]", lambda match: filled[match[1]], line) for line in lines]
+    inputs = {"inputs.arguments": arguments, "component.server_fqdn": "x.org", "component.project_path": "a/utvm"}
+    inputs["component.sha"] = "0123abc"
+    return [re.sub(r"\$\[\[ ([\w.]+) \]\]", lambda match: inputs[match[1]], line) for line in lines]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [_github, pytest.param(_gitlab, marks=pytest.mark.nightly)])
-def test_its_steps_run_a_project_and_summarise(steps: Callable[[str], list[str]], tmp_path: Path) -> None:
+def test_steps_run_a_project_and_summarise(steps: Callable[[str], list[str]], tmp_path: Path) -> None:
     assert inv("init", tmp_path / "demo").returncode == 0
     programs = tmp_path / "bin"
     programs.mkdir()
-    # What they would install is here already; the record shows that it is this version's own sources.
+    # Nothing is installed; the record shows that the installation would be of this version's sources.
     for name, text in {
         "sudo": "true",
         "apt-get": "true",
@@ -57,9 +57,9 @@ def test_its_steps_run_a_project_and_summarise(steps: Callable[[str], list[str]]
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_", "UTVM_"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_", "UTVM_"))}
     environment = {
-        **kept,
+        **inherited,
         "HOME": str(tmp_path),
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
@@ -68,8 +68,8 @@ def test_its_steps_run_a_project_and_summarise(steps: Callable[[str], list[str]]
     }
     for script in steps("hil --board host"):
         command = ["bash", "-e", "-c", script]
-        done = subprocess.run(command, cwd=tmp_path / "demo", env=environment, capture_output=True, check=False)
-        assert done.returncode == 0, (script, done.stderr)
+        completed = subprocess.run(command, cwd=tmp_path / "demo", env=environment, capture_output=True, check=False)
+        assert completed.returncode == 0, (script, completed.stderr)
     installed = (tmp_path / "installed").read_text()
     assert installed in (f"install {ROOT}\n", "install git+https://x.org/a/utvm@0123abc\n")
     assert "passed" in (tmp_path / "demo" / "build" / "reports" / "summary.md").read_text().lower()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: what it prints and the exit codes it ends with."""
+"""The command line: output and exit codes."""
 
 import json
 import os
@@ -25,40 +25,40 @@ _SERVE = ["board.serve", "--model", DIGITS, "--board"]
 
 def test_boards_are_listed_and_shown() -> None:
     assert "stm32f746" in inv("board.list").stdout
-    shown = inv("board.show", "stm32f746").stdout
+    output = inv("board.show", "stm32f746").stdout
     for part in ("0x08000000", "1024 KiB", "sram1", "USART3", "216 MHz"):
-        assert part in shown
+        assert part in output
 
 
-def test_detect_is_no_error_without_a_probe() -> None:
-    done = inv("board.detect")
-    assert done.returncode == 0
-    assert done.stdout
+def test_detect_without_a_probe_is_no_error() -> None:
+    completed = inv("board.detect")
+    assert completed.returncode == 0
+    assert completed.stdout
 
 
-def test_doctor_finds_this_machine_complete() -> None:
-    done = inv("doctor")
-    assert done.returncode == 0, done.stdout
+def test_doctor_accepts_this_machine() -> None:
+    completed = inv("doctor")
+    assert completed.returncode == 0, completed.stdout
     for part in ("openocd", "arm-none-eabi", "apache-tvm", "USB stack"):
-        assert part in done.stdout
+        assert part in completed.stdout
 
 
-def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
-    done = inv("doctor", PATH=str(tmp_path))
-    assert done.returncode == 3
-    assert "sudo apt-get install gcc-arm-none-eabi" in done.stdout
+def test_doctor_lists_missing_packages(tmp_path: Path) -> None:
+    completed = inv("doctor", PATH=str(tmp_path))
+    assert completed.returncode == 3
+    assert "sudo apt-get install gcc-arm-none-eabi" in completed.stdout
 
 
-def test_doctor_calls_nothing_missing_unchecked() -> None:
-    # Enough for Python and for the lists that it reads, and none for what it asks.
+def test_doctor_without_file_handles_is_an_error() -> None:
+    # Enough handles for Python and the lists that doctor reads; none for the programs that it calls.
     command = f"ulimit -n 8; exec {sys.executable} -m utvm doctor"
-    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "error: Too many open files" in done.stderr
+    completed = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stdout) == (3, "")
+    assert "error: Too many open files" in completed.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["no-such-command"], "no-such-command"),
         (["--list", "no-such-namespace"], "no-such-namespace"),
@@ -107,41 +107,41 @@ def test_doctor_calls_nothing_missing_unchecked() -> None:
         ([*_SERVE, "host", "--transport", "rtt"], "host has no transport 'rtt'\n  hint: it has: stdio, tcp"),
     ],
 )
-def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: str) -> None:
-    done = inv(*words)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_usage_error_is_one_message_and_exit_code_2(words: list[object], message: str) -> None:
+    completed = inv(*words)
+    assert completed.returncode == 2, completed.stdout + completed.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.parametrize(
     "words", [["init", "--help"], ["init", "-h"], ["--log-level", "info", "init", "-h"], ["init", "demo", "--help"]]
 )
-def test_help_is_help_wherever_it_stands(words: list[str], tmp_path: Path) -> None:
-    done = inv(*words, cwd=tmp_path)
-    assert done.returncode == 0
-    assert "Create a small project" in done.stdout
+def test_help_works_at_any_position(words: list[str], tmp_path: Path) -> None:
+    completed = inv(*words, cwd=tmp_path)
+    assert completed.returncode == 0
+    assert "Create a small project" in completed.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_physical_board_that_is_not_there_is_infrastructure() -> None:
-    done = inv("hil", "--board", "stm32f746", "--serial", "NO-SUCH-SERIAL")
-    assert done.returncode == 3
-    assert "there is no probe NO-SUCH-SERIAL" in done.stderr
+def test_missing_physical_board_is_infrastructure() -> None:
+    completed = inv("hil", "--board", "stm32f746", "--serial", "NO-SUCH-SERIAL")
+    assert completed.returncode == 3
+    assert "there is no probe NO-SUCH-SERIAL" in completed.stderr
 
 
 @pytest.mark.parametrize(
-    ("comes", "said"),
+    ("code_of_interruption", "message"),
     [
-        # While Invoke reads the command line: it would call that a failed test.
+        # While Invoke reads the command line: its exit code would be that of a failed test.
         ("from invoke.program import Program\nProgram.parse_core = interrupt\n", "interrupted\n"),
-        # While a class is made, as modules are imported: Python before 3.12 raises RuntimeError then.
+        # While a class is created, during imports: Python before 3.12 raises RuntimeError.
         (
             "class Field:\n    __set_name__ = interrupt\n"
             "boards.names = lambda: type('Record', (), {'field': Field()})\n",
             "interrupted\n",
         ),
-        # Where any exception is taken for a model that is no good.
+        # Where any exception means an invalid model.
         (
             "def names():\n    try:\n        interrupt()\n    except BaseException:\n"
             "        raise ConfigError('no good') from None\n"
@@ -151,15 +151,15 @@ def test_a_physical_board_that_is_not_there_is_infrastructure() -> None:
     ],
     ids=["before a task begins", "wrapped by Python", "turned into an error"],
 )
-def test_an_interruption_is_no_verdict_wherever_it_comes(comes: str, said: str) -> None:
+def test_interruption_is_no_verdict_at_any_time(code_of_interruption: str, message: str) -> None:
     code = (
         "import signal, sys; sys.argv = ['inv', 'board.list']\n"
         "from utvm import boards\nfrom utvm.errors import ConfigError\n"
-        f"def interrupt(*_): signal.raise_signal(signal.SIGINT)\n{comes}"
+        f"def interrupt(*_): signal.raise_signal(signal.SIGINT)\n{code_of_interruption}"
         "from utvm.__main__ import main; main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (3, said)
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stderr) == (3, message)
 
 
 def test_late_interrupt_keeps_the_exit_code() -> None:
@@ -168,13 +168,13 @@ def test_late_interrupt_keeps_the_exit_code() -> None:
         "class Last:\n"
         "    def __del__(self, kill=os.kill, process=os.getpid(), number=signal.SIGINT):\n"
         "        kill(process, number)\n"
-        # Python takes this away when it has given its handlers back.
+        # Python deletes this after it has restored the signal handlers.
         "sys.last = Last()\n"
         "from utvm.__main__ import main; main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "stm32f746" in done.stdout
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert "stm32f746" in completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -194,13 +194,16 @@ def test_ctrl_c_ends_a_command_with_its_own_message(words: list[object]) -> None
         "sys.stdout.write = interrupt\n"
         "from utvm.__main__ import main; main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    # What takes long says how far it is.
-    assert (done.returncode, [line for line in done.stderr.splitlines() if "compiling: " not in line]) == (0, [])
-    assert "Ctrl-C ends it" in done.stdout
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    # Long work prints its progress.
+    assert (completed.returncode, [line for line in completed.stderr.splitlines() if "compiling: " not in line]) == (
+        0,
+        [],
+    )
+    assert "Ctrl-C ends it" in completed.stdout
 
 
-def test_the_log_goes_where_it_is_wanted(tmp_path: Path) -> None:
+def test_log_options_work_before_and_after_the_command(tmp_path: Path) -> None:
     file = tmp_path / "file"
     before = inv("--log-level", "process=info", "board.list")
     after = inv("board.list", f"--log-file={file}")
@@ -209,23 +212,23 @@ def test_the_log_goes_where_it_is_wanted(tmp_path: Path) -> None:
     assert "utvm.process: this is process" in file.read_text()
 
 
-def test_a_log_that_cannot_be_is_wrong_usage(tmp_path: Path) -> None:
-    for words, said in (
+def test_invalid_log_options_are_usage_errors(tmp_path: Path) -> None:
+    for words, message in (
         (["--log-level=loud"], "error: --log-level: 'loud' is not a level\n  hint: use debug, info, warning, error\n"),
         ([f"--log-file={tmp_path}"], f"error: {tmp_path}: the log cannot be written: Is a directory\n"),
     ):
-        done = inv("board.list", *words)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith(said)
+        completed = inv("board.list", *words)
+        assert (completed.returncode, completed.stdout) == (2, "")
+        assert completed.stderr.startswith(message)
 
 
-def test_debug_shows_where_an_error_comes_from() -> None:
-    done = inv("--debug", "board.show", "no-such-board")
-    assert "Traceback" in done.stderr
-    assert done.returncode == 2
+def test_debug_prints_a_traceback() -> None:
+    completed = inv("--debug", "board.show", "no-such-board")
+    assert "Traceback" in completed.stderr
+    assert completed.returncode == 2
 
 
-def test_an_internal_error_says_where_its_log_is(tmp_path: Path) -> None:
+def test_internal_error_names_its_log(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['inv', 'board.show', 'host']\n"
         "from utvm import boards\n"
@@ -235,128 +238,128 @@ def test_an_internal_error_says_where_its_log_is(tmp_path: Path) -> None:
     )
     (tmp_path / "utvm.yaml").touch()  # so that this is a project, where logs go
     program = [sys.executable, "-c", code]
-    done = subprocess.run(
+    completed = subprocess.run(
         program, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 3
-    said = re.search(r"^internal error, please report it with its log, (.*)$", done.stderr, re.MULTILINE)
-    assert said and Path(said[1]).is_relative_to(tmp_path / "build" / "logs")
-    kept = Path(said[1]).read_text()
-    assert re.match(rf"utvm {re.escape(utvm.__version__)}: \S+ board.show host\n", kept)
-    assert kept.endswith("ZeroDivisionError: a fault of ours\n")
-    # Where nothing can be written, that is not one more error.
+    assert completed.returncode == 3
+    match = re.search(r"^internal error, please report it with its log, (.*)$", completed.stderr, re.MULTILINE)
+    assert match and Path(match[1]).is_relative_to(tmp_path / "build" / "logs")
+    text = Path(match[1]).read_text()
+    assert re.match(rf"utvm {re.escape(utvm.__version__)}: \S+ board.show host\n", text)
+    assert text.endswith("ZeroDivisionError: a fault of ours\n")
+    # If the log cannot be written, no further error is printed.
     shutil.rmtree(tmp_path / "build")
     (tmp_path / "build").touch()
-    done = subprocess.run(
+    completed = subprocess.run(
         program, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (3, "internal error, please report it")
+    assert (completed.returncode, completed.stderr.splitlines()[-1]) == (3, "internal error, please report it")
 
 
-def test_sizes_are_printed_against_what_the_board_has() -> None:
-    done = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746")
-    assert done.returncode == 0, done.stderr
-    assert "of 1,048,576 bytes" in done.stdout
-    assert ".rodata" in done.stdout
+def test_sizes_are_printed_with_the_limits_of_the_board() -> None:
+    completed = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746")
+    assert completed.returncode == 0, completed.stderr
+    assert "of 1,048,576 bytes" in completed.stdout
+    assert ".rodata" in completed.stdout
 
 
 def test_ram_layout_is_printed_by_section() -> None:
-    done = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746", "--set=in-ram=yes")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^ \.text +itcm +0x0000[0-9a-f]{4}  [\d,]+ *$", done.stdout, re.M)
-    assert re.search(r"^ \.stack +dtcm +0x20000000  8,192 *$", done.stdout, re.M)
-    assert "flash" not in done.stdout
+    completed = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746", "--set=in-ram=yes")
+    assert completed.returncode == 0, completed.stderr
+    assert re.search(r"^ \.text +itcm +0x0000[0-9a-f]{4}  [\d,]+ *$", completed.stdout, re.M)
+    assert re.search(r"^ \.stack +dtcm +0x20000000  8,192 *$", completed.stdout, re.M)
+    assert "flash" not in completed.stdout
 
 
 @pytest.mark.slow
-def test_a_model_in_ram_gives_the_same_and_takes_no_flash(tmp_path: Path) -> None:
-    told = {}
+def test_model_in_ram_computes_the_same_without_flash(tmp_path: Path) -> None:
+    figures = {}
     for option in ("--json", "--set=in-ram=yes"):
         words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--json")
-        done = inv(*words, tmp_path / option, *([option] if option == "--set=in-ram=yes" else []))
-        assert done.returncode == 0, done.stderr
-        told[option] = json.loads((tmp_path / option).read_text())
-    flashed, loaded = told.values()
+        completed = inv(*words, tmp_path / option, *([option] if option == "--set=in-ram=yes" else []))
+        assert completed.returncode == 0, completed.stderr
+        figures[option] = json.loads((tmp_path / option).read_text())
+    flashed, loaded = figures.values()
     assert loaded["outputs_sha256"] == flashed["outputs_sha256"]
     assert loaded["instructions"] == flashed["instructions"]
     assert (flashed["flash_bytes"] > 0, loaded["flash_bytes"]) == (True, 0)
-    # Code and constants are in RAM now, each once; initial values need no second place.
+    # Code and constants are in RAM, once each; initial values are not stored twice.
     assert flashed["ram_bytes"] < loaded["ram_bytes"] <= flashed["ram_bytes"] + flashed["flash_bytes"] + 64
 
 
 @pytest.mark.slow
-def test_a_model_of_ones_own_runs_with_no_code_written(tmp_path: Path) -> None:
-    given, came, figures = (tmp_path / name for name in ("x.npy", "y.npy", "figures.json"))
-    np.save(given, np.full((1, 1, 8, 8), 3.0, dtype=np.float32))
-    words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
-    done = inv(*words, "--output", came, "--json", figures)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "VIRTUAL" in done.stdout
+def test_model_file_runs_without_code(tmp_path: Path) -> None:
+    input_file, output_file, figures = (tmp_path / name for name in ("x.npy", "y.npy", "figures.json"))
+    np.save(input_file, np.full((1, 1, 8, 8), 3.0, dtype=np.float32))
+    words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", input_file)
+    completed = inv(*words, "--output", output_file, "--json", figures)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "VIRTUAL" in completed.stdout
     first = json.loads(figures.read_text())
-    assert np.load(came).shape == (1, 10)
+    assert np.load(output_file).shape == (1, 10)
     assert set(first) == {"instructions", "flash_bytes", "ram_bytes", "outputs_sha256", "environment"}
     assert inv(*words, "--json", figures).returncode == 0
     assert json.loads(figures.read_text()) == first
 
 
-def test_an_input_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
-    given = tmp_path / "x.npy"
-    np.save(given, np.zeros((8, 8), dtype=np.float32))
-    done = inv("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
-    assert done.returncode == 2
-    assert "float32 [1, 1, 8, 8], not float32 [8, 8]" in done.stderr
+def test_input_of_the_wrong_shape_is_refused(tmp_path: Path) -> None:
+    input_file = tmp_path / "x.npy"
+    np.save(input_file, np.zeros((8, 8), dtype=np.float32))
+    completed = inv("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", input_file)
+    assert completed.returncode == 2
+    assert "float32 [1, 1, 8, 8], not float32 [8, 8]" in completed.stderr
 
 
 @pytest.mark.slow
-def test_arrays_of_the_other_byte_order_mean_the_same(tmp_path: Path) -> None:
+def test_byte_order_of_an_array_does_not_matter(tmp_path: Path) -> None:
     digests = set()
     for order in "<>":
-        given, figures = tmp_path / f"x{order}.npy", tmp_path / f"{order}.json"
-        np.save(given, np.full((1, 1, 8, 8), 3.0, dtype=f"{order}f4"))
-        words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
+        input_file, figures = tmp_path / f"x{order}.npy", tmp_path / f"{order}.json"
+        np.save(input_file, np.full((1, 1, 8, 8), 3.0, dtype=f"{order}f4"))
+        words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", input_file)
         assert inv(*words, "--json", figures).returncode == 0
         digests.add(json.loads(figures.read_text())["outputs_sha256"])
     assert len(digests) == 1
 
 
-def test_an_array_that_is_no_input_of_the_model_is_refused(tmp_path: Path) -> None:
-    given = tmp_path / "x.npz"
-    np.savez(given, image=np.zeros((1, 1, 8, 8), np.float32), y=np.zeros(3, np.float32))
-    done = inv("model.run", "--model", DIGITS, "--board", "host", "--input", given)
-    assert done.returncode == 2
-    assert "its array y is not an input\n  hint: inputs: image" in done.stderr
+def test_array_that_is_no_input_is_refused(tmp_path: Path) -> None:
+    input_file = tmp_path / "x.npz"
+    np.savez(input_file, image=np.zeros((1, 1, 8, 8), np.float32), y=np.zeros(3, np.float32))
+    completed = inv("model.run", "--model", DIGITS, "--board", "host", "--input", input_file)
+    assert completed.returncode == 2
+    assert "its array y is not an input\n  hint: inputs: image" in completed.stderr
 
 
-def test_a_damaged_archive_of_inputs_is_refused(tmp_path: Path) -> None:
-    given = tmp_path / "x.npz"
-    np.savez(given, image=np.zeros((1, 1, 8, 8), np.float32))
-    given.write_bytes(given.read_bytes()[:-40])
-    done = inv("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)
-    assert done.returncode == 2
-    assert "is not a .npy or .npz file" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_damaged_archive_of_inputs_is_refused(tmp_path: Path) -> None:
+    input_file = tmp_path / "x.npz"
+    np.savez(input_file, image=np.zeros((1, 1, 8, 8), np.float32))
+    input_file.write_bytes(input_file.read_bytes()[:-40])
+    completed = inv("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", input_file)
+    assert completed.returncode == 2
+    assert "is not a .npy or .npz file" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
-def test_unwritable_output_is_refused_before_the_board_works(tmp_path: Path) -> None:
+def test_unwritable_output_is_refused_before_the_run(tmp_path: Path) -> None:
     words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual")
-    done = inv(*words, "--output", tmp_path / "nowhere" / "y.npy")
-    assert done.returncode == 2
-    assert "its folder does not exist" in done.stderr
-    assert "VIRTUAL" not in done.stdout
+    completed = inv(*words, "--output", tmp_path / "nowhere" / "y.npy")
+    assert completed.returncode == 2
+    assert "its folder does not exist" in completed.stderr
+    assert "VIRTUAL" not in completed.stdout
 
 
-def test_a_port_in_use_is_said_to_be_in_use() -> None:
+def test_port_in_use_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = inv("board.virtual", "--board", "stm32f746", "--port", taken.getsockname()[1])
-    assert done.returncode == 3
-    assert "Address already in use" in done.stderr
-    assert "choose another port" in done.stderr
+        completed = inv("board.virtual", "--board", "stm32f746", "--port", taken.getsockname()[1])
+    assert completed.returncode == 3
+    assert "Address already in use" in completed.stderr
+    assert "choose another port" in completed.stderr
 
 
 @pytest.mark.slow
-def test_a_model_that_is_too_big_names_section_need_and_room(tmp_path: Path) -> None:
+def test_error_about_a_large_model_names_section_and_region(tmp_path: Path) -> None:
     # The weights alone would fit.
     weights = np.ones((512, 511), dtype=np.float32)
     graph = helper.make_graph(
@@ -368,6 +371,6 @@ def test_a_model_that_is_too_big_names_section_need_and_room(tmp_path: Path) -> 
     )
     path = tmp_path / "big.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
-    done = inv("model.run", "--model", path, "--board", "stm32f746", "--virtual")
-    assert done.returncode == 2
-    assert "section .rodata does not fit: region flash of stm32f746 has 1048576 bytes" in done.stderr
+    completed = inv("model.run", "--model", path, "--board", "stm32f746", "--virtual")
+    assert completed.returncode == 2
+    assert "section .rodata does not fit: region flash of stm32f746 has 1048576 bytes" in completed.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""model.compare: models on boards in one table and one picture, and what does not fit is a row."""
+"""model.compare: models on boards as a table and a picture, with a row for a model that does not fit."""
 
 import json
 import xml.etree.ElementTree
@@ -19,7 +19,7 @@ _FAR = "/home/somebody/a/board/far/away:x=1"
 
 
 def _too_large(path: Path) -> Path:
-    """Write a model whose weights alone are larger than a small flash: digits' input, ten numbers out."""
+    """Write a model with the input and output of digits, and weights larger than a small flash."""
     layers = {"w": np.zeros((64, 1000), np.float32), "v": np.zeros((1000, 10), np.float32)}
     nodes = [
         helper.make_node("Flatten", ["image"], ["flat"]),
@@ -38,22 +38,22 @@ def _too_large(path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_models_and_boards_become_a_table_and_a_picture(tmp_path: Path) -> None:
+def test_table_and_picture_of_models_and_boards(tmp_path: Path) -> None:
     samples = tmp_path / "few.npz"
     with np.load(DIGITS / "samples.npz") as known:
         np.savez(samples, x=known["x"][:3], labels=known["labels"][:3])
     words = [DIGITS / "digits.onnx", _too_large(tmp_path / "large.onnx"), "--boards", "microbit,host"]
-    picture, told = tmp_path / "picture.svg", tmp_path / "told.json"
-    words += ["--inputs", samples, "--labels", samples, "-o", picture, "-j", told]
-    done = inv("model.compare", *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = {(Path(row["model"]).stem, row["board"]): row for row in json.loads(told.read_text())}
-    small, here, large = rows["digits", "microbit"], rows["digits", "host"], rows["large", "microbit"]
+    picture, results = tmp_path / "picture.svg", tmp_path / "results.json"
+    words += ["--inputs", samples, "--labels", samples, "-o", picture, "-j", results]
+    completed = inv("model.compare", *words, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    rows = {(Path(row["model"]).stem, row["board"]): row for row in json.loads(results.read_text())}
+    small, host, large = rows["digits", "microbit"], rows["digits", "host"], rows["large", "microbit"]
     assert small["unit"] == "instructions" and small["flash_bytes"] > 20_000 and small["ram_bytes"] > 1000
-    assert small["accuracy"] == here["accuracy"] == 1.0
-    assert here["flash_bytes"] is None
+    assert small["accuracy"] == host["accuracy"] == 1.0
+    assert host["flash_bytes"] is None
     assert "more than" in large["why"] or "not fit" in large["why"] or "larger" in large["why"]
-    assert "does not fit" in done.stdout
+    assert "does not fit" in completed.stdout
     text = picture.read_text()
     assert f"{small['count']:,}" in text and "instructions of one run" in text
     xml.etree.ElementTree.fromstring(text)
@@ -64,25 +64,27 @@ def test_bars_are_proportional_and_names_are_escaped() -> None:
     far = "/home/somebody/with/boards" + _FAR
     rows.append(Row("other", far, 0, flash_bytes=10, ram_bytes=5))
     drawn = xml.etree.ElementTree.fromstring(draw(rows))
-    bars = [each for each in drawn.iter("{http://www.w3.org/2000/svg}rect") if each.get("height") == "9"]
-    assert [float(each.attrib["width"]) for each in bars] == [190, 380, *[380] * 6]
+    bars = [element for element in drawn.iter("{http://www.w3.org/2000/svg}rect") if element.get("height") == "9"]
+    assert [float(element.attrib["width"]) for element in bars] == [190, 380, *[380] * 6]
     assert "<b>&" in "".join(drawn.itertext())
-    # There are 380 units above a bar, with its figure; pointing at it tells the whole name.
-    words = [str(each.text) for each in drawn.iter("{http://www.w3.org/2000/svg}text") if each.get("x") == "10"]
-    assert _FAR in words and f"…{far[-35:]}" in words
+    # The label above a bar has 380 units with its figure; the tool tip has the complete name.
+    labels = [
+        str(element.text) for element in drawn.iter("{http://www.w3.org/2000/svg}text") if element.get("x") == "10"
+    ]
+    assert _FAR in labels and f"…{far[-35:]}" in labels
     assert _FAR in "".join(drawn.itertext())
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "model.compare needs MODELS"),
         ([DIGITS / "digits.onnx"], "--boards is missing"),
         ([DIGITS / "digits.onnx", "--boards", "host,nowhere"], "there is no board 'nowhere'"),
     ],
 )
-def test_what_is_wrong_is_one_message(words: list[object], said: str, tmp_path: Path) -> None:
-    done = inv("model.compare", *words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
+def test_usage_error_is_one_message(words: list[object], message: str, tmp_path: Path) -> None:
+    completed = inv("model.compare", *words, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert message in completed.stderr
     assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation: its links lead somewhere, its command lines are understood, its site needs no network."""
+"""The documentation: links lead to pages, command lines parse, the site needs no network."""
 
 import os
 import re
@@ -26,19 +26,19 @@ _TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Path, str]:
-    """Every page of the site by its path in the repository, those that are made of the code, too."""
+    """Every page of the site, generated pages included, by its path in the repository."""
     folder = tmp_path_factory.mktemp("pages")
     docs_site.gather(folder)
     return {path.relative_to(folder): path.read_text("utf-8") for path in folder.rglob("*.md")}
 
 
 def _anchors(text: str) -> set[str]:
-    """Return what links may lead to in a page: its headings as Markdown's tools call them."""
+    """Return the anchors of a page: its headings in the form of Markdown's tools."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_lead_to_pages_and_headings_that_are_there(pages: Mapping[Path, str]) -> None:
+def test_links_lead_to_pages_and_headings(pages: Mapping[Path, str]) -> None:
     checked = 0
     for page, text in pages.items():
         for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", _FENCE.sub("", text)):
@@ -50,8 +50,8 @@ def test_links_lead_to_pages_and_headings_that_are_there(pages: Mapping[Path, st
     assert checked > 100
 
 
-def _lines(text: str) -> Iterator[str]:
-    """Yield the command lines of ours in a page's code, without comments."""
+def _command_lines(text: str) -> Iterator[str]:
+    """Yield our command lines in a page's code, without comments."""
     for language, code in _FENCE.findall(text):
         if language in ("sh", "console", ""):
             for line in code.replace("\\\n", " ").splitlines():
@@ -61,12 +61,12 @@ def _lines(text: str) -> Iterator[str]:
                         yield words
 
 
-def test_command_lines_are_understood(pages: Mapping[Path, str]) -> None:
+def test_command_lines_parse(pages: Mapping[Path, str]) -> None:
     checked = 0
     for page, text in pages.items():
         if page.name == "CHANGELOG.md":
             continue
-        for line in _lines(text):
+        for line in _command_lines(text):
             words = [word for word in shlex.split(line)[1:] if word not in ("--yes", "--no-install")]
             program = Inv(groups={}, name="inv", namespace=docs_site.namespace(), version="1")
             try:
@@ -80,7 +80,7 @@ def test_command_lines_are_understood(pages: Mapping[Path, str]) -> None:
     assert checked > 60
 
 
-def test_every_command_has_its_section(pages: Mapping[Path, str]) -> None:
+def test_every_command_has_a_section(pages: Mapping[Path, str]) -> None:
     commands = pages[Path("docs/commands.md")]
     for context in tasks.namespace.to_contexts():
         assert f"\n## {context.name}\n" in commands
@@ -88,7 +88,7 @@ def test_every_command_has_its_section(pages: Mapping[Path, str]) -> None:
     assert commands.count("`-j, --json") > 20
 
 
-def test_every_kind_of_error_is_explained_with_its_exit_code(pages: Mapping[Path, str]) -> None:
+def test_page_of_errors_has_every_class(pages: Mapping[Path, str]) -> None:
     page = pages[Path("docs/errors.md")]
     kinds = [errors.UtvmError, *errors.UtvmError.__subclasses__(), errors.DoesNotFitError]
     kinds = [kind for kind in kinds if kind.__module__ == errors.__name__]
@@ -99,12 +99,12 @@ def test_every_kind_of_error_is_explained_with_its_exit_code(pages: Mapping[Path
 
 
 @pytest.mark.nightly
-def test_the_tutorial_is_right() -> None:
+def test_tutorial_runs() -> None:
     shutil.rmtree(ROOT / "build" / "tutorial", ignore_errors=True)
     blocks = [code for language, code in _FENCE.findall(_TUTORIAL.read_text("utf-8")) if language == "sh"]
     lines = "\n".join(blocks)
-    said = subprocess.run(["sh", "-eux"], cwd=ROOT, input=lines, text=True, capture_output=True, check=False)
-    assert said.returncode == 0, said.stdout[-3000:] + said.stderr[-3000:]
+    completed = subprocess.run(["sh", "-eux"], cwd=ROOT, input=lines, text=True, capture_output=True, check=False)
+    assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]
     assert len(blocks) > 6
-    assert "20 of 20 samples agree with host, bit for bit" in said.stdout
-    assert "PASSED" in said.stdout.splitlines()[-1]
+    assert "20 of 20 samples agree with host, bit for bit" in completed.stdout
+    assert "PASSED" in completed.stdout.splitlines()[-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good ``model.eval`` says that a model is, held against scikit-learn, and against arithmetic by hand."""
+"""Figures of ``model.eval``, compared with scikit-learn and with arithmetic by hand."""
 
 import json
 from pathlib import Path
@@ -18,38 +18,38 @@ _SAMPLES = _DIGITS / "samples.npz"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "reference"), [("digits.onnx", "onnx"), ("digits_int8.tflite", "tflm")])
-def test_labels_and_another_library(tmp_path: Path, file: str, reference: str) -> None:
+def test_accuracy_and_difference_from_a_library(tmp_path: Path, file: str, reference: str) -> None:
     samples = tmp_path / "samples.csv"
     pictures, labels = (np.load(_SAMPLES)[name] for name in ("x", "labels"))
-    # The pictures have one channel, so that its place does not matter to a text.
+    # The pictures have one channel; its position does not matter in a CSV file.
     np.savetxt(samples, pictures.reshape(len(pictures), -1), delimiter=",")
-    given = (
+    options = (
         ("--samples", _SAMPLES, "--labels") if reference == "onnx" else ("--inputs", samples, f"--labels={_SAMPLES}")
     )
-    words = ("--board=host", *given, "--json", tmp_path / "x.json")
-    done = inv("model.eval", _DIGITS / file, *words, "--reference", reference)
-    assert done.returncode == 0, done.stdout + done.stderr
-    written = json.loads((tmp_path / "x.json").read_text())
-    predicted = [sample["prediction"] for sample in written["samples"]]
-    assert written["confusion"] == confusion_matrix(labels, predicted).tolist()
-    assert f"accuracy {written['accuracy']:.4f}, {(labels == predicted).sum()} of 100" in done.stdout
-    apart = written["reference"]
-    assert apart["same_class"] == 100
-    assert apart["largest"] == 0 if reference == "tflm" else 0 < apart["largest"] < 1e-4
+    words = ("--board=host", *options, "--json", tmp_path / "x.json")
+    completed = inv("model.eval", _DIGITS / file, *words, "--reference", reference)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    results = json.loads((tmp_path / "x.json").read_text())
+    predicted = [sample["prediction"] for sample in results["samples"]]
+    assert results["confusion"] == confusion_matrix(labels, predicted).tolist()
+    assert f"accuracy {results['accuracy']:.4f}, {(labels == predicted).sum()} of 100" in completed.stdout
+    difference = results["reference"]
+    assert difference["same_class"] == 100
+    assert difference["largest"] == 0 if reference == "tflm" else 0 < difference["largest"] < 1e-4
 
 
-def test_distance_is_what_it_says() -> None:
-    ours, theirs = [[np.array([[3.0, 1.0]])], [np.array([[0.0, 2.0]])]], [[np.array([[3.0, 1.0]])]] * 2
-    found = distance(ours, theirs)
-    assert (found.largest, found.same_class) == (3.0, 1)
-    assert found.rmse == pytest.approx(np.sqrt((0 + 0 + 9 + 1) / 4))
-    assert found.snr_db == pytest.approx(10 * np.log10((9 + 1 + 9 + 1) / 10))
+def test_error_statistics_are_correct() -> None:
+    outputs, reference = [[np.array([[3.0, 1.0]])], [np.array([[0.0, 2.0]])]], [[np.array([[3.0, 1.0]])]] * 2
+    statistics = distance(outputs, reference)
+    assert (statistics.largest, statistics.same_class) == (3.0, 1)
+    assert statistics.rmse == pytest.approx(np.sqrt((0 + 0 + 9 + 1) / 4))
+    assert statistics.snr_db == pytest.approx(10 * np.log10((9 + 1 + 9 + 1) / 10))
 
 
-def test_a_class_that_is_not_there_has_no_share() -> None:
-    found = confusion([[np.array([[0.0, 1.0, 0.0]])]], [0])
-    assert (found.accuracy, found.recall(0), found.recall(1), found.precision(0)) == (0.0, 0.0, None, None)
-    assert found.precision(1) == 0.0
+def test_absent_class_has_no_recall_or_precision() -> None:
+    matrix = confusion([[np.array([[0.0, 1.0, 0.0]])]], [0])
+    assert (matrix.accuracy, matrix.recall(0), matrix.recall(1), matrix.precision(0)) == (0.0, 0.0, None, None)
+    assert matrix.precision(1) == 0.0
 
 
 _LIBRARIES = {
@@ -71,25 +71,25 @@ class Interpreter:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("file", "name", "module", "apart"), [("digits_int8.tflite", "litert", "ai_edge_litert/interpreter.py", 1)]
+    ("file", "name", "module", "difference"), [("digits_int8.tflite", "litert", "ai_edge_litert/interpreter.py", 1)]
 )
-def test_libraries_that_users_install_are_asked_too(
-    tmp_path: Path, file: str, name: str, module: str, apart: float
+def test_library_of_the_user_is_a_reference(
+    tmp_path: Path, file: str, name: str, module: str, difference: float
 ) -> None:
-    """A stand-in with the doors of the library, whose answers are wrong by as much as is then to be said."""
+    """The stand-in has the library's interface, and outputs that are wrong by the expected difference."""
     (tmp_path / module).parent.mkdir(exist_ok=True)
     (tmp_path / module).write_text(_LIBRARIES[name])
     words = ("model.eval", _DIGITS / file, "--board=host", "--samples=3", "--reference", name)
-    done = inv(*words, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert f"against {name}: largest difference {apart}" in done.stdout
+    completed = inv(*words, PYTHONPATH=str(tmp_path))
+    assert completed.returncode == 0, completed.stderr
+    assert f"against {name}: largest difference {difference}" in completed.stdout
     (tmp_path / module).unlink()
-    assert f"{name} cannot be loaded" in (said := inv(*words, PYTHONPATH=str(tmp_path)).stderr)
-    assert "hint: pip install utvm[references], or that library" in said
+    assert f"{name} cannot be loaded" in (errors := inv(*words, PYTHONPATH=str(tmp_path)).stderr)
+    assert "hint: pip install utvm[references], or that library" in errors
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--reference", "torch"), "there is no reference 'torch'"),
         (("--reference", "tflm"), "tflm reads .tflite files"),
@@ -99,7 +99,7 @@ def test_libraries_that_users_install_are_asked_too(
         (("--samples", "none.npz"), "none.npz"),
     ],
 )
-def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:
-    done = inv("model.eval", "--model", _DIGITS / "digits.onnx", "--board", "host", *words)
-    assert done.returncode == 2
-    assert said in done.stderr
+def test_usage_error_is_one_message(words: tuple[str, ...], message: str) -> None:
+    completed = inv("model.eval", "--model", _DIGITS / "digits.onnx", "--board", "host", *words)
+    assert completed.returncode == 2
+    assert message in completed.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``model.report --explain``: what became of each operator of a model, and why."""
+"""``model.report --explain``: the treatment of each operator of a model, with the reason."""
 
 from pathlib import Path
 
@@ -16,22 +16,22 @@ WORDS = ("folded: ", "rewritten: ", "fused: ", "kernel: ", "in float: ", "memory
 
 
 def _notes(*words: object, **env: str) -> list[str]:
-    done = inv(*words, **env)
-    assert done.returncode == 0, done.stderr
-    return [line for line in done.stdout.splitlines() if line.startswith(WORDS)]
+    completed = inv(*words, **env)
+    assert completed.returncode == 0, completed.stderr
+    return [line for line in completed.stdout.splitlines() if line.startswith(WORDS)]
 
 
-def _real(path: Path) -> Path:
-    """Write a model of real numbers: a constant of a constant, a product with an addition, and a Celu."""
+def _float_model(path: Path) -> Path:
+    """Write a float model: a folded constant, a product with an addition, and a Celu."""
     nodes = [
         helper.make_node("Neg", ["w"], ["v"], name="turned"),
         helper.make_node("MatMul", ["x", "v"], ["p"], name="product"),
         helper.make_node("Add", ["p", "b"], ["s"], name="sum"),
         helper.make_node("Celu", ["s"], ["y"], name="curve"),
     ]
-    kinds = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 4]) for name in "xy"]
+    tensors = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 4]) for name in "xy"]
     weights = [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (("w", (4, 4)), ("b", 4))]
-    graph = helper.make_graph(nodes, "g", kinds[:1], kinds[1:], weights)
+    graph = helper.make_graph(nodes, "g", tensors[:1], tensors[1:], weights)
     path.write_bytes(
         helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())]
@@ -41,8 +41,8 @@ def _real(path: Path) -> Path:
 
 
 def _half_quantised(path: Path) -> Path:
-    """Write a quantised model with a layer that integers do not compute: a convolution of two images at once."""
-    stored = {"w": np.ones((3, 2, 3, 3), np.int8), "s": np.float32(0.1), "z": np.int8(0)}
+    """Write a quantised model with one layer that integers do not support: a convolution of a batch of two."""
+    constants = {"w": np.ones((3, 2, 3, 3), np.int8), "s": np.float32(0.1), "z": np.int8(0)}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["a"]),
         helper.make_node("DequantizeLinear", ["a", "s", "z"], ["b"]),
@@ -51,18 +51,18 @@ def _half_quantised(path: Path) -> Path:
         helper.make_node("QuantizeLinear", ["c", "s", "z"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
     ]
-    kinds = [
+    tensors = [
         helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
         for name, shape in (("x", [2, 2, 4, 4]), ("y", [2, 3, 2, 2]))
     ]
-    weights = [numpy_helper.from_array(np.array(value), name) for name, value in stored.items()]
-    graph = helper.make_graph(nodes, "g", kinds[:1], kinds[1:], weights)
+    weights = [numpy_helper.from_array(np.array(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", tensors[:1], tensors[1:], weights)
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
     return path
 
 
 def test_folding_and_fusion_are_reported_also_from_the_cache(tmp_path: Path) -> None:
-    report = ("model.report", _real(tmp_path / "real.onnx"), "--board", "stm32f746", "--output", tmp_path)
+    report = ("model.report", _float_model(tmp_path / "real.onnx"), "--board", "stm32f746", "--output", tmp_path)
     words = (*report, "--explain")
     cold = _notes(*words, XDG_CACHE_HOME=str(tmp_path))
     assert "folded: Neg (at turned) is a constant" in cold
@@ -78,17 +78,17 @@ def test_folding_and_fusion_are_reported_also_from_the_cache(tmp_path: Path) -> 
     ("board", "reason"),
     [("stm32f746", "DSP extension: two products in an instruction"), ("host", "plain C: two pixels in a word")],
 )
-def test_why_a_kernel_was_chosen(board: str, reason: str, tmp_path: Path) -> None:
+def test_reason_for_a_kernel_is_reported(board: str, reason: str, tmp_path: Path) -> None:
     notes = _notes("model.report", DIGITS, "--board", board, "--explain", "--output", tmp_path)
     assert f"kernel: conv1: conv2d_int8, {reason}" in notes
 
 
-def test_what_is_in_float_is_said_by_every_command(tmp_path: Path) -> None:
+def test_every_command_reports_operators_in_float(tmp_path: Path) -> None:
     model = _half_quantised(tmp_path / "half.onnx")
     why = "nn.conv2d (c): batches of more than one image are not supported in integers"
     line = f"in float, though the model is quantised: {why}"
     for command in (("model.run",), ("model.eval", "--samples", "1"), ("firmware.size",), ("firmware.build",)):
-        done = inv(command[0], "--model", model, "--board", "mps2-an385", *command[1:], cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines().count(line) == 1, done.stdout
+        completed = inv(command[0], "--model", model, "--board", "mps2-an385", *command[1:], cwd=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+        assert completed.stdout.splitlines().count(line) == 1, completed.stdout
     assert f"in float: {why}" in _notes("model.report", model, "--explain", "--output", tmp_path)

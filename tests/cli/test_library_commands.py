@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``model.package`` and ``model.report``: what is known of a model without a board."""
+"""``model.package`` and ``model.report``: information about a model without a board."""
 
 import hashlib
 import json
@@ -19,60 +19,60 @@ MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 
 
 @pytest.mark.slow
-def test_a_package_is_written_for_a_board_s_cpu(tmp_path: Path) -> None:
+def test_package_is_for_the_cpu_of_a_board(tmp_path: Path) -> None:
     archive = tmp_path / "digits.tar"
-    done = inv("model.package", "--model", MODEL, "--board", "stm32f746", "--output", archive, "--json")
-    assert done.returncode == 0, done.stderr
-    assert f"wrote {archive}" in done.stderr
+    completed = inv("model.package", "--model", MODEL, "--board", "stm32f746", "--output", archive, "--json")
+    assert completed.returncode == 0, completed.stderr
+    assert f"wrote {archive}" in completed.stderr
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    told = {"archive": str(archive), "bytes": archive.stat().st_size, "sha256": digest}
-    assert json.loads(done.stdout) == told
+    results = {"archive": str(archive), "bytes": archive.stat().st_size, "sha256": digest}
+    assert json.loads(completed.stdout) == results
     with tarfile.open(archive) as tar:
-        facts = tar.extractfile("./metadata.json")
-        assert facts
-        own = json.load(facts)["utvm"]
-        assert own["target"] == {
+        metadata = tar.extractfile("./metadata.json")
+        assert metadata
+        content = json.load(metadata)["utvm"]
+        assert content["target"] == {
             "core": "cortex-m7",
             "extensions": ["dsp", "fpu"],
             "row": "arm-none-eabi/cortex-m7-fpv5-sp",
         }
-        assert own["calls"][0]["kernel"] == "DSP extension: two products in an instruction"
+        assert content["calls"][0]["kernel"] == "DSP extension: two products in an instruction"
 
 
 @pytest.mark.slow
-def test_a_report_shows_operators_memory_and_the_plan(tmp_path: Path) -> None:
+def test_report_shows_operators_and_memory_plan(tmp_path: Path) -> None:
     settings = ("--set", "memory=fast=512,slow", "--set", "pin=image=slow", "--set", "executor=graph")
-    done = inv("model.report", "--model", MODEL, *settings, "--output", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "conv2d" in done.stdout
-    assert re.search(r"^fast: \d+ bytes", done.stdout, re.MULTILINE)
+    completed = inv("model.report", "--model", MODEL, *settings, "--output", tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "conv2d" in completed.stdout
+    assert re.search(r"^fast: \d+ bytes", completed.stdout, re.MULTILINE)
     page = tmp_path / "digits_int8-report" / "compile.html"
-    assert f"report: {page}" in done.stdout
+    assert f"report: {page}" in completed.stdout
     assert "<svg" in page.read_text()
     content = json.loads((page.parent / "compile.json").read_text())
     assert content["executor"] == "graph"
     assert content["calls"][0]["kernel"] == "plain C: two pixels in a word"
-    assert "plain C: two pixels in a word" in done.stdout and "two pixels in a word" in page.read_text()
+    assert "plain C: two pixels in a word" in completed.stdout and "two pixels in a word" in page.read_text()
     assert [arena["region"] for arena in content["arenas"]] == ["fast", "slow"]
     assert content["arenas"][0]["size_bytes"] <= 512
     (image,) = [block for block in content["blocks"] if block["tensor"] == "image"]
     assert image["region"] == "slow"
 
 
-# cppcheck takes a minute over the runtime; what it finds is held, also in CI, by tests/compiler/test_misra.py.
+# cppcheck takes a minute for the runtime; tests/compiler/test_misra.py checks its findings, also in CI.
 @pytest.mark.nightly
-def test_a_report_counts_misra_findings_and_says_why_they_stay(tmp_path: Path) -> None:
-    done = inv("model.report", "--model", MODEL, "--misra", "--output", tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_report_counts_and_explains_misra_findings(tmp_path: Path) -> None:
+    completed = inv("model.report", "--model", MODEL, "--misra", "--output", tmp_path)
+    assert completed.returncode == 0, completed.stderr
     rules = json.loads((tmp_path / "digits_int8-report" / "compile.json").read_text())["misra"]
-    by_number = {each["rule"]: each for each in rules}
+    by_number = {rule["rule"]: rule for rule in rules}
     assert by_number["8.14"]["library"] > 0 and by_number["11.4"]["runtime"] > 0
-    assert all(len(each["reason"]) > 20 for each in rules)
+    assert all(len(rule["reason"]) > 20 for rule in rules)
     assert by_number["8.14"]["reason"][:40] in (tmp_path / "digits_int8-report" / "compile.html").read_text()
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--model", MODEL, "--set", "executor=vm"], "executor cannot be 'vm'\n  hint: it is one of aot, graph"),
         (["--model", MODEL, "--set", "memory=fast=lots"], "'fast=lots' is not a memory region"),
@@ -94,20 +94,20 @@ def test_a_report_counts_misra_findings_and_says_why_they_stay(tmp_path: Path) -
     ],
 )
 @pytest.mark.parametrize("command", ["model.report", pytest.param("model.package", marks=pytest.mark.slow)])
-def test_wrong_usage_is_one_message_and_exit_code_2(command: str, options: list[object], said: str) -> None:
-    done = inv(command, *options)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_usage_error_is_one_message_and_exit_code_2(command: str, options: list[object], message: str) -> None:
+    completed = inv(command, *options)
+    assert completed.returncode == 2, completed.stdout + completed.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.slow
-def test_a_run_takes_regions_too_and_they_change_no_output() -> None:
+def test_memory_regions_change_no_output() -> None:
     run = ["model.run", MODEL, "--board", "host", "--json"]
     regions = ("--set", "memory=fast=256,slow", "--set", "pin=image=fast")
-    plain, apart = (inv(*run, *more) for more in ((), regions))
-    assert (plain.returncode, apart.returncode) == (0, 0), apart.stderr
-    assert json.loads(plain.stdout)["outputs_sha256"] == json.loads(apart.stdout)["outputs_sha256"]
+    plain, in_regions = (inv(*run, *options) for options in ((), regions))
+    assert (plain.returncode, in_regions.returncode) == (0, 0), in_regions.stderr
+    assert json.loads(plain.stdout)["outputs_sha256"] == json.loads(in_regions.stdout)["outputs_sha256"]
     wrong = inv(*run, "--set", "memory=fast=64K", "--set", "pin=picture=fast")
     assert (wrong.returncode, "picture" in wrong.stderr) == (2, True)
 
@@ -124,9 +124,9 @@ def test_boards_report_what_a_model_needs(tmp_path: Path) -> None:
     )
     large = tmp_path / "large.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), large)
-    done = inv("board.list", "--fits", large)
-    assert done.returncode == 0, done.stderr
-    _, _, table = done.stdout.partition("board ")
+    completed = inv("board.list", "--fits", large)
+    assert completed.returncode == 0, completed.stderr
+    _, _, table = completed.stdout.partition("board ")
     rows = {line.split()[0]: line.split()[1:] for line in table.splitlines()[1:]}
     assert "host" not in rows
     assert rows["stm32f746"][0] == "no"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes on the command line, drawn at random: one sentence and a hint each, with nothing run."""
+"""Random mistakes on the command line: one sentence and a hint, and nothing runs."""
 
 import random
 import re
@@ -13,8 +13,8 @@ _QUICK, _ALL = 12, 500
 
 
 def _misspell(word: str, chance: random.Random) -> str:
-    place = chance.randrange(min(3, len(word) - 1), len(word))
-    return chance.choice([word[:place] + word[place + 1 :], word[:place] + "q" + word[place:], word + "x"])
+    index = chance.randrange(min(3, len(word) - 1), len(word))
+    return chance.choice([word[:index] + word[index + 1 :], word[:index] + "q" + word[index:], word + "x"])
 
 
 def _draw(seed: int) -> list[str]:
@@ -45,9 +45,13 @@ def _draw(seed: int) -> list[str]:
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=() if seed < _QUICK else pytest.mark.nightly) for seed in range(_ALL)]
 )
-def test_a_mistake_is_a_sentence_and_a_hint(seed: int) -> None:
+def test_mistake_gives_a_sentence_and_a_hint(seed: int) -> None:
     words = _draw(seed)
-    done = inv(*words, timeout=60)
-    assert done.returncode == 2, (words, done.stdout, done.stderr)
-    assert re.match(r"error: .+\n  hint: .+\n$", done.stderr), (words, done.stderr)
-    assert "Traceback" not in done.stderr and "Argument:" not in done.stderr and "No idea" not in done.stderr, words
+    completed = inv(*words, timeout=60)
+    assert completed.returncode == 2, (words, completed.stdout, completed.stderr)
+    assert re.match(r"error: .+\n  hint: .+\n$", completed.stderr), (words, completed.stderr)
+    assert (
+        "Traceback" not in completed.stderr
+        and "Argument:" not in completed.stderr
+        and "No idea" not in completed.stderr
+    ), words

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: written once as a field, and then everywhere; and ``invoke`` itself, which hands over to ``./inv``."""
+"""Options: written once as a field of a record; and Invoke's own program, which hands over to ``./inv``."""
 
 import argparse
 import dataclasses
@@ -22,8 +22,8 @@ from utvm.options import option
 from utvm.paths import ROOT
 from utvm.selection import BoardFolders, BoardSelection
 
-# In a process of its own: what has been imported already knows the field that there is not.
-_ONE_MORE_FIELD = """
+# In a process of its own: the modules here were imported without the new field.
+_NEW_FIELD = """
 import dataclasses, pathlib, sys
 from utvm import options, selection
 
@@ -35,16 +35,16 @@ selection.BoardSelection = BoardSelection
 
 from utvm.cli import root_hil
 
-class Told:
+class Remote:
     has_usb = chooses_board = False
     def run(self, command):
-        print("errand:", *command.argv({path: path.name for path in command.paths}, '/utvm'))
+        print("remote:", *command.argv({path: path.name for path in command.paths}, '/utvm'))
         return 0
 
-root_hil.remote_location = lambda kind, choice, say: Told()
+root_hil.remote_location = lambda kind, choice, say: Remote()
 from utvm.hil import nightly
-turn, = nightly.load(pathlib.Path(sys.argv[1]))
-print("nightly:", *options.words(turn.choice))
+job, = nightly.load(pathlib.Path(sys.argv[1]))
+print("nightly:", *options.words(job.choice))
 import pytest
 
 class Reads:
@@ -61,19 +61,19 @@ main()
 
 def test_new_field_becomes_an_option_everywhere(tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
-    listed = tmp_path / "list.yaml"
-    listed.write_text("boards:\n  - {board: host, colour: green}\n")
-    done = subprocess.run(
-        [sys.executable, "-c", _ONE_MORE_FIELD, listed, tmp_path / "reports"],
+    boards = tmp_path / "list.yaml"
+    boards.write_text("boards:\n  - {board: host, colour: green}\n")
+    completed = subprocess.run(
+        [sys.executable, "-c", _NEW_FIELD, boards, tmp_path / "reports"],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    lines = completed.stdout.splitlines()
     assert "nightly: --board=host --colour=green" in lines
-    assert "errand: ./inv hil --board=host --colour=red --report-dir=reports" in lines
+    assert "remote: ./inv hil --board=host --colour=red --report-dir=reports" in lines
     assert "pytest: blue" in lines
 
 
@@ -95,20 +95,20 @@ class _Choice:
         BoardFolders("/one:/two"),
     ],
 )
-def test_a_command_line_says_what_the_record_has(choice: object) -> None:
-    # pytest reads its options with it.
+def test_command_line_has_all_fields_of_the_record(choice: object) -> None:
+    # pytest parses its options with argparse.
     parser = argparse.ArgumentParser()
     options.add_to_pytest(parser.add_argument, type(choice))
     assert options.build_record(type(choice), vars(parser.parse_args(options.words(choice)))) == choice
 
 
-def test_a_value_that_may_be_left_out_has_another_meaning_then() -> None:
+def test_option_without_its_value_has_another_default() -> None:
     assert options.build_record(_Choice, {"wait": True}).wait == 60.0
     assert options.build_record(_Choice, {"wait": "2.5"}).wait == 2.5
     assert options.build_record(_Choice, {"wait": None}).wait == 0.0
 
 
-def test_what_is_no_number_and_what_excludes_another_is_refused() -> None:
+def test_invalid_numbers_and_combinations_are_refused() -> None:
     with pytest.raises(ConfigError, match="--often 'twice' is not a number"):
         options.build_record(_Choice, {"often": "twice"})
     with pytest.raises(ConfigError, match="--physical and --virtual exclude each other"):
@@ -122,31 +122,33 @@ def test_folder_is_translated_for_another_location(tmp_path: Path, monkeypatch: 
 
 
 def _plain_invoke(tmp_path: Path, *, inside: bool) -> tuple[list[str], dict[str, str]]:
-    """Return how Invoke's own program is called: with .venv's packages, or with Invoke as the only one."""
+    """Return the command and environment of Invoke's own program: inside .venv, or with no other package."""
     if inside:
         return [str(Path(sys.executable).parent / "invoke")], dict(os.environ)
     package = Path(invoke.__file__).parent
-    for each in (package, *package.parent.glob("invoke-*.dist-info")):
-        (tmp_path / each.name).symlink_to(each)
+    for path in (package, *package.parent.glob("invoke-*.dist-info")):
+        (tmp_path / path.name).symlink_to(path)
     return [sys.executable, "-S", "-m", "invoke"], {**os.environ, "PYTHONPATH": str(tmp_path)}
 
 
 @pytest.mark.parametrize("inside", by_day([True, False], True), ids=["inside .venv", "outside"])
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["board.list"], 0, "stm32f746"),
         (["hil", "--nonsense"], 2, "--nonsense"),
         (["no-such-command"], 2, "no-such-command"),
     ],
 )
-def test_plain_invoke_hands_over_to_inv(tmp_path: Path, inside: bool, words: list[str], code: int, said: str) -> None:
+def test_plain_invoke_hands_over_to_inv(
+    tmp_path: Path, inside: bool, words: list[str], code: int, message: str
+) -> None:
     command, environment = _plain_invoke(tmp_path, inside=inside)
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, *words], cwd=ROOT / "docs", env=environment, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert said in done.stdout + done.stderr
+    assert completed.returncode == code, completed.stdout + completed.stderr
+    assert message in completed.stdout + completed.stderr
 
 
 @task(example="clashing", page="none")

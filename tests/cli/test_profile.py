@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``model.profile``: what each operator takes on a board."""
+"""``model.profile``: the cost of each operator on a board."""
 
 import json
 import re
@@ -17,12 +17,12 @@ MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 
 
 def _profile(tmp_path: Path, *words: object) -> dict[str, object]:
-    done = inv("model.profile", "--model", MODEL, "--output", tmp_path, *words)
-    assert done.returncode == 0, done.stderr
+    completed = inv("model.profile", "--model", MODEL, "--output", tmp_path, *words)
+    assert completed.returncode == 0, completed.stderr
     folder = tmp_path / "digits_int8-profile"
     page = (folder / "profile.html").read_text()
     assert ">0 conv1<" in page or "<title>0 conv1: " in page
-    assert re.search(r"^ 0 +conv1 +\S+", done.stdout, re.MULTILINE)
+    assert re.search(r"^ 0 +conv1 +\S+", completed.stdout, re.MULTILINE)
     content: dict[str, object] = json.loads((folder / "profile.json").read_text())
     folded = (folder / "profile.folded").read_text().splitlines()
     assert sum(int(line.rpartition(" ")[2]) for line in folded) == content["total"]
@@ -38,16 +38,16 @@ def test_steps_of_a_process_are_timed(tmp_path: Path, executor: str) -> None:
     steps = content["steps"]
     assert isinstance(steps, list)
     assert [f"digits_int8_{step['function']}" for step in steps] == list(library.operators)
-    # A step may be shorter than what the computer's clock can tell.
+    # A step may be shorter than the resolution of the computer's clock.
     assert content["total"] == sum(step["count"] for step in steps) > 0
-    # The step that needs most fills what no plan can do without.
+    # The largest step needs at least the lower bound of all plans.
     assert max(step["live_bytes"] for step in steps) >= library.lower_bound_bytes
 
 
 @pytest.mark.slow
-def test_the_steps_of_a_virtual_board_add_up_to_its_run(tmp_path: Path) -> None:
-    done = inv("model.run", "--model", MODEL, "--board", "stm32f746", "--virtual", "--json", tmp_path / "run.json")
-    assert done.returncode == 0, done.stderr
+def test_steps_of_a_virtual_board_add_up_to_the_run(tmp_path: Path) -> None:
+    completed = inv("model.run", "--model", MODEL, "--board", "stm32f746", "--virtual", "--json", tmp_path / "run.json")
+    assert completed.returncode == 0, completed.stderr
     alone = json.loads((tmp_path / "run.json").read_text())["instructions"]
     content = _profile(tmp_path, "--board", "stm32f746", "--virtual")
     assert content["unit"] == "instructions"
@@ -55,34 +55,34 @@ def test_the_steps_of_a_virtual_board_add_up_to_its_run(tmp_path: Path) -> None:
     assert 0.995 * alone < content["total"] <= alone
 
 
-def test_a_model_must_be_named() -> None:
-    done = inv("model.profile", "--board", "host")
-    assert done.returncode == 2
-    assert "needs MODEL" in done.stderr
+def test_missing_model_is_an_error() -> None:
+    completed = inv("model.profile", "--board", "host")
+    assert completed.returncode == 2
+    assert "needs MODEL" in completed.stderr
 
 
-def _written(path: Path, counts: dict[str, int], unit: str = "instructions") -> Path:
-    """Write a profile by hand: the layers' names, and what each took in ten multiply-accumulates."""
+def _write_profile(path: Path, counts: dict[str, int], unit: str = "instructions") -> Path:
+    """Write a profile with the layers' names and counts, and ten multiply-accumulates for each."""
     steps = [
         {"number": number, "function": "f", "kind": "k", "macs": 10, "count": count, "live_bytes": 0, "makes": [name]}
         for number, (name, count) in enumerate(counts.items())
     ]
-    whole = {"model": "m", "executor": "aot", "board": "b", "unit": unit, "steps": steps, "arena_bytes": 0}
-    path.write_text(json.dumps(whole))
+    profile = {"model": "m", "executor": "aot", "board": "b", "unit": unit, "steps": steps, "arena_bytes": 0}
+    path.write_text(json.dumps(profile))
     return path
 
 
 def test_two_profiles_are_compared_layer_by_layer(tmp_path: Path) -> None:
     long = "a_block_of_a_network_" * 5
-    before = _written(tmp_path / "before", {"one": 100, long: 1_000_000, "gone": 7})
-    after = _written(tmp_path / "after", {"one": 50, long: 2_500_000, "new": 9})
-    done = inv("model.profile", "--diff", before, after, "--json=" + str(tmp_path / "json"), COLUMNS="80")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^ one +100 +50 +0\.500 +10\.00 +5\.00 *$", done.stdout, re.MULTILINE)
-    assert "2.500" in done.stdout
-    table = done.stdout[done.stdout.index("makes") :]
+    before = _write_profile(tmp_path / "before", {"one": 100, long: 1_000_000, "gone": 7})
+    after = _write_profile(tmp_path / "after", {"one": 50, long: 2_500_000, "new": 9})
+    completed = inv("model.profile", "--diff", before, after, "--json=" + str(tmp_path / "json"), COLUMNS="80")
+    assert completed.returncode == 0, completed.stderr
+    assert re.search(r"^ one +100 +50 +0\.500 +10\.00 +5\.00 *$", completed.stdout, re.MULTILINE)
+    assert "2.500" in completed.stdout
+    table = completed.stdout[completed.stdout.index("makes") :]
     assert max(map(len, table.splitlines())) <= 80
-    # A name that is longer than its column goes on below, whole.
+    # A name that is longer than its column is wrapped.
     assert re.sub(r"[^a-z]", "", table).count("ablockofanetwork") == 5
     assert json.loads((tmp_path / "json").read_text()) == {
         "unit": "instructions",
@@ -96,18 +96,18 @@ def test_two_profiles_are_compared_layer_by_layer(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
-    one = _written(tmp_path / "one", {"one": 1})
+def test_incompatible_profiles_are_refused(tmp_path: Path) -> None:
+    profile = _write_profile(tmp_path / "one", {"one": 1})
     (tmp_path / "no").write_text('{"model": "m"}')
     others = {
         tmp_path / "no": "is not a profile",
         tmp_path / "nowhere": "there is no such file",
-        _written(tmp_path / "ns", {"one": 1}, "ns"): "counts instructions and",
-        _written(tmp_path / "other", {"other": 1}): "no layer in common",
+        _write_profile(tmp_path / "ns", {"one": 1}, "ns"): "counts instructions and",
+        _write_profile(tmp_path / "other", {"other": 1}): "no layer in common",
     }
-    for other, said in others.items():
-        done = inv("model.profile", "--diff", one, other)
-        assert done.returncode == 2 and said in done.stderr, done.stderr
+    for other, message in others.items():
+        completed = inv("model.profile", "--diff", profile, other)
+        assert completed.returncode == 2 and message in completed.stderr, completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -119,22 +119,22 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         ("conv2d_int8", "plain C: two pixels in a word", "arm-none-eabi/cortex-m0", 1),
         ("fused_conv2d", "", "arm-none-eabi/cortex-m4-fpv4-sp", 2),
         ("fused_conv2d", "loops as they were tuned", "arm-none-eabi/cortex-m4-fpv4-sp", 2),
-        # Without a unit for floats, and without a kernel of a known kind, nobody knows.
+        # Without an FPU or without a known kernel, there is no floor.
         ("fused_conv2d", "", "arm-none-eabi/cortex-m3", None),
         ("conv2d_int8", "", "arm-none-eabi/cortex-m7-fpv5-sp", None),
     ],
 )
-def test_no_step_takes_less_than_its_products(kind: str, kernel: str, row: str, floor: float | None) -> None:
+def test_floor_of_a_step(kind: str, kernel: str, row: str, floor: float | None) -> None:
     call = Call("f", kind, 10, (), (), kernel)
     assert floor_of(call, Target("", (), row)) == floor
 
 
 @pytest.mark.slow
-def test_a_profile_has_instructions_a_mac_and_their_floor(tmp_path: Path) -> None:
+def test_profile_has_instructions_per_mac_and_floor(tmp_path: Path) -> None:
     for model in ("digits.onnx", "digits_int8.tflite"):
         model_of = ROOT / "models" / "digits" / model
-        done = inv("model.profile", model_of, "--board", "mps2-an500", "--output", tmp_path, "--json")
-        steps = [step for step in json.loads(done.stdout)["steps"] if step["macs"]]
-        # What the network's geometry says, padding counted.
+        completed = inv("model.profile", model_of, "--board", "mps2-an500", "--output", tmp_path, "--json")
+        steps = [step for step in json.loads(completed.stdout)["steps"] if step["macs"]]
+        # From the network's geometry, with padding.
         assert [step["macs"] for step in steps] == [8 * 8 * 16 * 9, 4 * 4 * 32 * 16 * 9, 128 * 10]
         assert all(step["count"] / step["macs"] > step["floor"] > 0 for step in steps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress of long work: the time left by counting, and lines where there is no terminal."""
+"""Progress of long work: the estimated time left, and lines without a terminal."""
 
 import io
 import re
@@ -12,7 +12,7 @@ from utvm.cli.progress import ProgressLine, print_steps, show
 from utvm.hil.display import Display
 
 
-class _Screen(io.StringIO):
+class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
@@ -25,7 +25,7 @@ class _Clock:
         return self.now
 
 
-def test_time_left_follows_from_what_a_step_counts() -> None:
+def test_time_left_follows_from_the_count() -> None:
     clock = _Clock()
     work = ProgressLine("samples: 0 of 40", clock)
     clock.now = 6.0
@@ -38,7 +38,7 @@ def test_time_left_follows_from_what_a_step_counts() -> None:
     assert work.text() == "the disk: 2 min"
 
 
-def test_without_a_terminal_there_is_a_line_for_each_step(
+def test_each_step_is_a_line_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "_UPDATE_SECONDS", 0.01)
@@ -61,9 +61,9 @@ def test_steps_are_printed_unless_the_terminal_is_taken(
     with print_steps() as say:
         say("thinking")
         time.sleep(0.2)
-        said = capsys.readouterr()
-        assert said.out == "thinking\n"
-        assert said.err.startswith("thinking: 0 s")
+        captured = capsys.readouterr()
+        assert captured.out == "thinking\n"
+        assert captured.err.startswith("thinking: 0 s")
         say("")
         time.sleep(0.05)
         capsys.readouterr()
@@ -72,10 +72,10 @@ def test_steps_are_printed_unless_the_terminal_is_taken(
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
-def test_a_long_test_name_leaves_count_and_times_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_test_name_leaves_count_and_times_complete(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
-    screen = _Screen()
+    screen = _Terminal()
     display = Display(screen)
     display.begin(123)
     display.running("hil_tests/test_int8.py::test_" + "every_layer_equals_the_reference_" * 5)

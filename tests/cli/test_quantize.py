@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""model.quantize: what it writes is right, small and in integers, and what is wrong is one message."""
+"""model.quantize: the result is accurate, small and in integers; usage errors are one message."""
 
 import json
 from pathlib import Path
@@ -23,20 +23,22 @@ SAMPLES = ROOT / "models" / "digits" / "samples.npz"
 
 @pytest.mark.slow
 def test_digits_runs_in_integers_with_its_accuracy(tmp_path: Path) -> None:
-    written, told = tmp_path / "small.onnx", tmp_path / "told.json"
-    done = inv("model.quantize", DIGITS, "--samples", SAMPLES, "--output", written, "--json", told)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(told.read_text())
+    written, results = tmp_path / "small.onnx", tmp_path / "results.json"
+    completed = inv("model.quantize", DIGITS, "--samples", SAMPLES, "--output", written, "--json", results)
+    assert completed.returncode == 0, completed.stderr
+    figures = json.loads(results.read_text())
     assert figures["accuracy_before"] == 0.99
     assert figures["accuracy_after"] >= 0.97
-    assert "accuracy on 100 samples: 99.0% before" in done.stdout
-    layers = {each["tensor"]: each["snr_db"] for each in figures["layers"]}
+    assert "accuracy on 100 samples: 99.0% before" in completed.stdout
+    layers = {layer["tensor"]: layer["snr_db"] for layer in figures["layers"]}
     assert list(layers)[-1] == "logits"
-    assert all(each > 25 for each in layers.values())
+    assert all(snr_db > 25 for snr_db in layers.values())
     assert written.stat().st_size < DIGITS.stat().st_size / 2
-    evaluated = inv("model.eval", written, "--board", "host", "--inputs", SAMPLES, "--labels", SAMPLES, "--json", told)
+    evaluated = inv(
+        "model.eval", written, "--board", "host", "--inputs", SAMPLES, "--labels", SAMPLES, "--json", results
+    )
     assert "in float" not in evaluated.stdout
-    assert json.loads(told.read_text())["accuracy"] >= 0.97
+    assert json.loads(results.read_text())["accuracy"] >= 0.97
 
 
 def _random(*shape: int) -> np.ndarray:
@@ -44,7 +46,7 @@ def _random(*shape: int) -> np.ndarray:
 
 
 def _model() -> onnx.ModelProto:
-    """What networks are made of: a normalisation to fold, a residual sum, a layer as MatMul and Add."""
+    """A network with a normalisation to fold, a residual sum, and a layer as MatMul and Add."""
     constants = {
         "kernel": _random(6, 3, 3, 3),
         "gamma": np.abs(_random(6)) + 0.5,
@@ -82,31 +84,33 @@ def _model() -> onnx.ModelProto:
 @pytest.mark.parametrize(("kind", "least_db"), [("int8", 20.0), ("int16", 30.0)])
 def test_every_kind_of_layer_keeps_its_signal(kind: str, least_db: float) -> None:
     samples = [[_random(1, 3, 8, 8 + number)[..., :8]] for number in range(8)]
-    made = quantize(_model(), samples, kind)  # type: ignore[arg-type]
-    # Independent of ours: ONNX's own reference.
-    evaluator = ReferenceEvaluator(made)
-    for sample, (wanted,) in zip(samples, model_outputs(_model(), samples), strict=True):
-        (found,) = evaluator.run(None, {"x": sample[0]})
-        assert np.abs(found - wanted).max() < 0.1
-        assert found.argmax() == wanted.argmax()
-    assert {each.tensor for each in costs(_model(), made, samples)} >= {"first", "sum", "pooled", "scores", "y"}
-    assert min(each.snr_db for each in costs(_model(), made, samples)) > least_db
-    weights = {each.name: each for each in made.graph.initializer}
+    quantized = quantize(_model(), samples, kind)  # type: ignore[arg-type]
+    # ONNX's reference evaluator is independent of our code.
+    evaluator = ReferenceEvaluator(quantized)
+    for sample, (expected,) in zip(samples, model_outputs(_model(), samples), strict=True):
+        (output,) = evaluator.run(None, {"x": sample[0]})
+        assert np.abs(output - expected).max() < 0.1
+        assert output.argmax() == expected.argmax()
+    assert {cost.tensor for cost in costs(_model(), quantized, samples)} >= {"first", "sum", "pooled", "scores", "y"}
+    assert min(cost.snr_db for cost in costs(_model(), quantized, samples)) > least_db
+    weights = {tensor.name: tensor for tensor in quantized.graph.initializer}
     assert weights["depthwise_quantized"].data_type == TensorProto.INT8
     assert len(weights["depthwise_scale"].dims) == 1  # one for each channel
-    assert [node.op_type for node in made.graph.node].count("BatchNormalization") == 0
-    onnx.checker.check_model(made, full_check=True)
+    assert [node.op_type for node in quantized.graph.node].count("BatchNormalization") == 0
+    onnx.checker.check_model(quantized, full_check=True)
 
 
-def test_what_is_written_compiles_in_integers() -> None:
+def test_quantized_model_compiles_in_integers() -> None:
     samples = [[_random(1, 3, 8, 8)]]
-    made = quantize(_model(), samples)
-    model = compiler.from_onnx(made.SerializeToString(), "net")
+    quantized = quantize(_model(), samples)
+    model = compiler.from_onnx(quantized.SerializeToString(), "net")
     assert compiler.compile_model(model).leftovers == ()
 
 
-def _signal(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> float:
-    a, b = (np.concatenate([each.ravel() for sample in samples for each in sample]) for samples in (wanted, found))
+def _snr_db(expected: list[list[np.ndarray]], output: list[list[np.ndarray]]) -> float:
+    a, b = (
+        np.concatenate([tensor.ravel() for sample in samples for tensor in sample]) for samples in (expected, output)
+    )
     return float(10 * np.log10(np.square(a).sum() / np.square(a - b).sum()))
 
 
@@ -123,8 +127,8 @@ def _small(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=4)
 
 
-def test_a_bias_takes_what_rounding_the_weights_adds() -> None:
-    """Weights of 0.4 steps all become 0: the mean of the output would be off by a sixth."""
+def test_bias_corrects_the_rounding_of_weights() -> None:
+    """Weights of 0.4 steps all become 0: the mean of the output would be wrong by a sixth."""
     kernel = np.full((1, 64, 1, 1), 0.4 / 127, np.float32)
     kernel[0, 0] = 1
     constants = {"kernel": kernel, "shift": np.zeros(1, np.float32)}
@@ -133,12 +137,12 @@ def test_a_bias_takes_what_rounding_the_weights_adds() -> None:
     random = np.random.default_rng(0)
     samples = [[random.uniform(9, 10, (1, 64, 4, 4)).astype(np.float32)] for _ in range(4)]
     results = ReferenceEvaluator(quantize(model, samples)).run(None, {"x": samples[0][0]})
-    assert _signal(model_outputs(model, samples[:1]), [results]) > 35
+    assert _snr_db(model_outputs(model, samples[:1]), [results]) > 35
 
 
 @pytest.mark.parametrize("opset", [7, 8, 9, 13, 14])
-def test_normalisation_of_every_set_of_operators(opset: int) -> None:
-    """By the formula of the definition, which ONNX's own evaluator does not follow before set 14."""
+def test_normalisation_of_every_opset(opset: int) -> None:
+    """Expected values are from the definition's formula; ONNX's evaluator does not follow it before opset 14."""
     gamma, beta, mean, variance = np.abs(_random(4, 6)) + 0.5
     constants = {"kernel": _random(6, 3, 3, 3), "gamma": gamma, "beta": beta, "mean": mean, "variance": variance}
     nodes = [
@@ -150,26 +154,26 @@ def test_normalisation_of_every_set_of_operators(opset: int) -> None:
     (conv,) = runtime(_small([helper.make_node("Conv", ["x", "kernel"], ["y"])], constants, 13, [1, 3, 6, 6])).run(
         None, {"x": sample[0]}
     )
-    columns = (each.reshape(-1, 1, 1) for each in (gamma, beta, mean, variance))
+    columns = (parameter.reshape(-1, 1, 1) for parameter in (gamma, beta, mean, variance))
     scale, shift, middle, spread = columns
-    wanted = np.maximum((conv - middle) / np.sqrt(spread + 1e-5) * scale + shift, 0)
-    assert np.allclose(definition(model).run(None, {"x": sample[0]})[0], wanted, atol=1e-4)
-    assert np.allclose(model_outputs(model, [sample])[0][0], wanted, atol=1e-4)
-    found = runtime(quantize(model, [sample])).run(None, {"x": sample[0]})
-    assert _signal([[wanted]], [found]) > 30
+    expected = np.maximum((conv - middle) / np.sqrt(spread + 1e-5) * scale + shift, 0)
+    assert np.allclose(definition(model).run(None, {"x": sample[0]})[0], expected, atol=1e-4)
+    assert np.allclose(model_outputs(model, [sample])[0][0], expected, atol=1e-4)
+    outputs = runtime(quantize(model, [sample])).run(None, {"x": sample[0]})
+    assert _snr_db([[expected]], [outputs]) > 30
 
 
 def test_weight_behind_a_reshape() -> None:
     nodes = [helper.make_node("Reshape", ["w", "shape"], ["w2"]), helper.make_node("MatMul", ["x", "w2"], ["y"])]
     model = _small(nodes, {"w": _random(2, 3, 4), "shape": np.array([6, 4])}, 9, [1, 6])
     samples = [[_random(1, 6 + number)[:, :6]] for number in range(6)]
-    made = quantize(model, samples)
-    assert _signal(model_outputs(model, samples), model_outputs(made, samples)) > 30
-    assert compiler.compile_model(compiler.from_onnx(made.SerializeToString(), "net")).leftovers == ()
+    quantized = quantize(model, samples)
+    assert _snr_db(model_outputs(model, samples), model_outputs(quantized, samples)) > 30
+    assert compiler.compile_model(compiler.from_onnx(quantized.SerializeToString(), "net")).leftovers == ()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_sample_that_is_not_finite_is_refused(value: float) -> None:
+def test_sample_that_is_not_finite_is_refused(value: float) -> None:
     model = _small([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": _random(6, 4)}, 13, [1, 6])
     with pytest.raises(ConfigError, match="a sample of x has a NaN or an infinity"):
         quantize(model, [[np.full((1, 6), value, np.float32)]])
@@ -179,10 +183,10 @@ def test_bias_of_two_dimensions() -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
     model = _small(nodes, {"w": _random(6, 4), "b": _random(1, 4)}, 13, [1, 6])
     samples = [[_random(1, 6 + number)[:, :6]] for number in range(6)]
-    assert _signal(model_outputs(model, samples), model_outputs(quantize(model, samples), samples)) > 30
+    assert _snr_db(model_outputs(model, samples), model_outputs(quantize(model, samples), samples)) > 30
 
 
-def test_what_onnxruntime_cannot_run_is_one_sentence() -> None:
+def test_failure_of_onnxruntime_is_one_sentence() -> None:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
     model = _small(nodes, {"shape": np.array([7, 4]), "w": _random(4, 3)}, 13, [1, 6])
     with pytest.raises(ConfigError, match="ONNX Runtime cannot run the model: ") as caught:
@@ -191,7 +195,7 @@ def test_what_onnxruntime_cannot_run_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("method", ["MinMax", "Entropy", "Percentile"])
-def test_as_near_as_onnxruntimes_own_quantiser(method: str, tmp_path: Path) -> None:
+def test_error_is_no_larger_than_onnxruntimes(method: str, tmp_path: Path) -> None:
     from onnxruntime import quantization
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
@@ -206,17 +210,17 @@ def test_as_near_as_onnxruntimes_own_quantiser(method: str, tmp_path: Path) -> N
     model.graph.output[0].name = "scores"
     samples = [[_random(1, 3, 8, 8 + number)[..., :8]] for number in range(8)]
     quantization.quantize_static(
-        model, tmp_path / "theirs.onnx", Reader(), per_channel=True,
+        model, tmp_path / "reference.onnx", Reader(), per_channel=True,
         activation_type=quantization.QuantType.QInt8, weight_type=quantization.QuantType.QInt8,
         calibrate_method=quantization.CalibrationMethod[method],
     )  # fmt: skip
     real = model_outputs(model, samples)
-    theirs = _signal(real, model_outputs(onnx.load(tmp_path / "theirs.onnx"), samples))
-    ours = quantize(model, samples, calibration=method.lower())
-    assert _signal(real, model_outputs(ours, samples)) > theirs - 0.5
+    reference = _snr_db(real, model_outputs(onnx.load(tmp_path / "reference.onnx"), samples))
+    quantized = quantize(model, samples, calibration=method.lower())
+    assert _snr_db(real, model_outputs(quantized, samples)) > reference - 0.5
 
 
-def test_calibrations_cut_what_lies_far_out() -> None:
+def test_calibrations_clip_outliers() -> None:
     model = _small(
         [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": np.eye(512, dtype=np.float32)}, 13, [512, 512]
     )
@@ -224,23 +228,23 @@ def test_calibrations_cut_what_lies_far_out() -> None:
     samples[0][0][0, 0] = 100
     real = model_outputs(model, samples)
     rest = {
-        name: _signal([[real[0][0][1:]]], [[model_outputs(quantize(model, samples, "int8", name), samples)[0][0][1:]]])
+        name: _snr_db([[real[0][0][1:]]], [[model_outputs(quantize(model, samples, "int8", name), samples)[0][0][1:]]])
         for name in CALIBRATIONS
     }
-    # Of 262,144 normal values and one of 100; the best range of 8 bits has 40 dB.
+    # 262,144 normal values and one outlier of 100; the best 8-bit range has 40 dB.
     assert rest["minmax"] < 20
     assert rest["percentile"] > 30
     # The large square error of a clipped outlier limits this one.
     assert rest["mse"] > rest["minmax"] + 1
 
 
-def test_tensors_that_8_bits_blur_get_16() -> None:
+def test_inaccurate_tensors_get_16_bits() -> None:
     samples = [[_random(1, 3, 8, 8)]]
     real = model_outputs(_model(), samples)
     mixed = quantize(_model(), samples, least_db=43)
-    types = [each.data_type for each in mixed.graph.initializer if each.name.endswith("_zero_point")]
+    types = [tensor.data_type for tensor in mixed.graph.initializer if tensor.name.endswith("_zero_point")]
     assert {TensorProto.INT8, TensorProto.INT16} <= set(types)
-    assert _signal(real, model_outputs(mixed, samples)) >= _signal(
+    assert _snr_db(real, model_outputs(mixed, samples)) >= _snr_db(
         real, model_outputs(quantize(_model(), samples), samples)
     )
     assert mixed.SerializeToString(deterministic=True) == quantize(_model(), samples, least_db=43).SerializeToString(
@@ -249,7 +253,7 @@ def test_tensors_that_8_bits_blur_get_16() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([DIGITS], "--samples is missing\n  hint: an .npz"),
         (
@@ -267,8 +271,8 @@ def test_tensors_that_8_bits_blur_get_16() -> None:
         ([DIGITS.with_name("digits_int8.tflite"), "--samples", SAMPLES], "is not an ONNX model"),
     ],
 )
-def test_what_is_wrong_is_one_message(words: list[object], said: str) -> None:
-    done = inv("model.quantize", *words)
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_usage_error_is_one_message(words: list[object], message: str) -> None:
+    completed = inv("model.quantize", *words)
+    assert completed.returncode == 2, completed.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr

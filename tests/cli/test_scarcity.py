@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where room, rights, files or memory are scarce, each command says so in a line: no verdict, no fault of ours."""
+"""With scarce disk space, permissions, files or memory, each command prints one error, without a verdict or an internal
+error."""
 
 import errno
 import io
@@ -19,7 +20,7 @@ import yaml
 from hil_tests.bitstreams import made
 from tasks import namespace
 from tests.cli.running import inv
-from tests.cli.scarce import SCARCE, call, folders_in
+from tests.cli.scarce import SCARCE, call, create_folders
 from tests.processes import may_make_mounts
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.cache import cache_root
@@ -33,10 +34,10 @@ _SAMPLES = str(ROOT / "models" / "digits" / "samples.npz")
 _MODEL = ("--model", _DIGITS)
 _BOARD = ("--board", "stm32f746", "--virtual")
 
-# From nowhere, and at once: what is fetched is none of this.
+# Downloads fail at once: they are not tested here.
 _NOWHERE = ("--mirror", "http://127.0.0.1:9/{archive}")
 
-# Each with what it writes where OUT is. There is no engine and no machine.
+# Each command writes to OUT if it can. There is no container engine and no virtual machine.
 _COMMANDS: dict[str, tuple[str, ...]] = {
     "board.detect": (),
     "board.gdb": (*_MODEL, *_BOARD, "--vscode"),
@@ -78,20 +79,20 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "vm.snapshot": (),
     "vm.status": (),
 }
-# Those that run until Ctrl-C get that after so many seconds.
+# Seconds until Ctrl-C, for commands that run until then.
 _UNTIL_INTERRUPTED = {"board.serve": 20, "board.virtual": 20}
-# Elsewhere: what makes a machine, tests/environment/machine/test_scarce_machine.py. Nowhere: the tests themselves.
+# Commands of the virtual machine are tested in tests/environment/machine/test_scarce_machine.py.
 _NOT_HERE = {"test", "vm.test", "vm.up", "vm.destroy", "vm.halt"}
 _OF_PACKAGES = ("docker.build", "env.archive", "vm.box", "vm.release")
-# Where these are scarce, nothing keeps a build from going through to its end, which takes minutes.
+# With these, a build would succeed, which takes minutes.
 _WHOLE = ("an output that cannot be written", "no home", "a home that is not there")
-_KEPT_PACKAGES = f"""
+_MOUNT_PACKAGES = f"""
 (mkdir -p $CACHE/utvm/packages $CACHE/up $CACHE/work
  mount -t overlay none $CACHE/utvm/packages \\
   -o lowerdir={cache_root() / "packages"},upperdir=$CACHE/up,workdir=$CACHE/work) 2>/dev/null || true
 """
 _CHIPS = ROOT / "tests" / "boards" / "targets.yaml"
-# In CI, one of each kind with what it is likeliest to hit.
+# In CI, a command of each kind with its likeliest scarce resource.
 _SAMPLE = {
     ("model.run", "64k of disk"),
     ("hil", "1m of disk"),
@@ -122,7 +123,7 @@ def test_every_command_is_tried() -> None:
 
 @pytest.fixture(scope="module")
 def elf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Firmware that a board can be given."""
+    """Firmware that can be flashed."""
     path: Path = tmp_path_factory.mktemp("elf") / "f.elf"
     np.save(path.with_name("x.npy"), np.zeros((1, 1, 8, 8), dtype=np.float32))
     words = ("--board", "stm32f746", "--output", path, "--input", path.with_name("x.npy"))
@@ -132,17 +133,17 @@ def elf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not may_make_mounts(), reason="no mounts of one's own here (unshare --mount)")
 @pytest.mark.parametrize(("command", "scarce"), _cases())
-def test_what_is_scarce_is_said_in_a_line(
+def test_scarcity_is_reported_in_one_line(
     command: str, scarce: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    places = folders_in(tmp_path)
-    _write_inputs(places["IN"])
+    folders = create_folders(tmp_path)
+    _write_inputs(folders["IN"])
     if command == "firmware.flash":
-        shutil.copy(request.getfixturevalue("elf"), places["IN"] / "f.elf")
-    # The package files are there, so that there is something to make of them; on the scarce disk, what is new.
-    before = _KEPT_PACKAGES if command in _OF_PACKAGES and scarce not in _WHOLE else ""
-    ends = _UNTIL_INTERRUPTED.get(command, 0)
-    call((command, *_COMMANDS[command]), places, SCARCE[scarce], before=before, ends=ends)
+        shutil.copy(request.getfixturevalue("elf"), folders["IN"] / "f.elf")
+    # Package files exist already; new files are on the scarce disk.
+    before = _MOUNT_PACKAGES if command in _OF_PACKAGES and scarce not in _WHOLE else ""
+    interrupt_after = _UNTIL_INTERRUPTED.get(command, 0)
+    call((command, *_COMMANDS[command]), folders, SCARCE[scarce], before=before, interrupt_after=interrupt_after)
 
 
 def _write_inputs(folder: Path) -> None:
@@ -158,9 +159,9 @@ def _write_inputs(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("around", "said"),
+    ("around", "message"),
     [
-        # No test has failed where nothing can be said, or nobody listens: that would be exit code 1.
+        # Without a reader of the output, the exit code must not be 1, that of a failed test.
         ("{} >/dev/full 2>&1 || echo $? >$OUT/code", ""),
         pytest.param("({} || echo $? >$OUT/code) 2>&1 | true", "", marks=pytest.mark.nightly),
         ("{} >&- 2>&- || echo $? >$OUT/code", ""),
@@ -168,12 +169,14 @@ def _write_inputs(folder: Path) -> None:
     ],
     ids=["full", "closed", "none", "nowhere"],
 )
-def test_where_nothing_can_be_said_no_test_has_failed(around: str, said: str, tmp_path: Path) -> None:
-    command = f"{sys.executable} -m utvm hil --suite test_none.py" if said else f"{sys.executable} -m utvm cache.size"
-    done = subprocess.run(
+def test_closed_output_is_not_a_failed_test(around: str, message: str, tmp_path: Path) -> None:
+    command = (
+        f"{sys.executable} -m utvm hil --suite test_none.py" if message else f"{sys.executable} -m utvm cache.size"
+    )
+    completed = subprocess.run(
         ["sh", "-c", around.format(command)],
         cwd=ROOT,
-        # As everywhere but where somebody sets it: what is printed is written in the end.
+        # The default: output is buffered, and written at the end.
         env={**os.environ, "OUT": str(tmp_path), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
@@ -181,19 +184,19 @@ def test_where_nothing_can_be_said_no_test_has_failed(around: str, said: str, tm
     )
     code = tmp_path / "code"
     assert (code.read_text().strip() if code.exists() else "0") in ("0", "3")
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["a: " + "[" * 1500, "a: 2001-99-99", "a: !!float x", "a: !!timestamp x", "? {a: b}\n: c", "a: \0"]
 )
-def test_yaml_that_is_none_is_one_clear_error(tmp_path: Path, text: str) -> None:
+def test_invalid_yaml_is_a_clear_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "board.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"board\.yaml: is (not valid YAML|nested too deeply)"):
         load_yaml(tmp_path / "board.yaml", Record)
-    with pytest.raises(Exception):  # noqa: B017  PyYAML's word for each is another
+    with pytest.raises(Exception):  # noqa: B017  PyYAML raises different exceptions
         yaml.safe_load(text)
 
 
@@ -222,14 +225,14 @@ def _npy(compressed: bool) -> bytes:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_damaged_header_of_arrays_is_one_clear_error(tmp_path: Path, compressed: bool) -> None:
-    whole, choice, refused = _npy(compressed), random.Random(1), 0
+def test_damaged_header_of_arrays_is_a_clear_error(tmp_path: Path, compressed: bool) -> None:
+    content, choice, refused = _npy(compressed), random.Random(1), 0
     path = tmp_path / "x.npy"
     for _ in range(400):
-        spoilt = bytearray(whole)
+        damaged = bytearray(content)
         for _ in range(choice.randrange(1, 4)):
-            spoilt[choice.randrange(len(spoilt))] = choice.randrange(256)
-        path.write_bytes(spoilt)
+            damaged[choice.randrange(len(damaged))] = choice.randrange(256)
+        path.write_bytes(damaged)
         try:
             read_arrays(str(path))
         except ConfigError as error:
@@ -238,7 +241,7 @@ def test_a_damaged_header_of_arrays_is_one_clear_error(tmp_path: Path, compresse
     assert refused > 100
 
 
-def test_an_array_that_no_memory_holds_is_one_clear_error(tmp_path: Path) -> None:
+def test_array_larger_than_memory_is_a_clear_error(tmp_path: Path) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
     (tmp_path / "x.npy").write_bytes(header.getvalue())
@@ -246,11 +249,11 @@ def test_an_array_that_no_memory_holds_is_one_clear_error(tmp_path: Path) -> Non
         read_arrays(str(tmp_path / "x.npy"))
 
 
-def test_cache_changed_while_in_use_is_one_error() -> None:
-    gone = cache_root() / "firmware" / "ab" / "firmware.elf"
-    told = explain_scarcity(FileNotFoundError(errno.ENOENT, "No such file or directory", str(gone)))
-    assert told is not None
-    assert (told.message, told.exit_code) == (f"{gone}: No such file or directory", ExitCode.INFRASTRUCTURE)
-    assert "run again" in told.hint
+def test_cache_changed_while_in_use_is_a_clear_error() -> None:
+    missing = cache_root() / "firmware" / "ab" / "firmware.elf"
+    error = explain_scarcity(FileNotFoundError(errno.ENOENT, "No such file or directory", str(missing)))
+    assert error is not None
+    assert (error.message, error.exit_code) == (f"{missing}: No such file or directory", ExitCode.INFRASTRUCTURE)
+    assert "run again" in error.hint
     elsewhere = FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")
     assert explain_scarcity(elsewhere) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--set shape: sizes that an ONNX file leaves open are given on the command line."""
+"""--set shape: sizes for the open dimensions of an ONNX file."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from utvm.errors import CompileError, ConfigError
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """y = x @ w, for any batch."""
+    """y = x @ w, for any batch size."""
     weights = np.arange(12, dtype=np.float32).reshape(4, 3)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
@@ -29,34 +29,34 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_open_size_is_given_wherever_it_stands(model: Path) -> None:
+def test_open_size_is_set_everywhere(model: Path) -> None:
     read = onnx.load_from_string(compiler.load(model, shapes={"x": (2, 4)}).content)
-    (given,), (made,) = read.graph.input, read.graph.output
-    assert [each.dim_value for each in given.type.tensor_type.shape.dim] == [2, 4]
-    assert [each.dim_value for each in made.type.tensor_type.shape.dim] == [2, 3]
+    (first,), (result,) = read.graph.input, read.graph.output
+    assert [dimension.dim_value for dimension in first.type.tensor_type.shape.dim] == [2, 4]
+    assert [dimension.dim_value for dimension in result.type.tensor_type.shape.dim] == [2, 3]
     with pytest.raises(CompileError, match=r"dimension 0 \(batch\) has no fixed size\n.*--set shape=NAME=1"):
         compiler.load(model)
 
 
 @pytest.mark.parametrize(
-    ("shapes", "said"),
+    ("shapes", "message"),
     [
         ({"z": (1, 4)}, "has no input 'z'\n  hint: inputs: x"),
         ({"x": (1, 5)}, r"input x is \['batch', 4\], which \[1, 5\] does not fit"),
         ({"x": (1,)}, r"which \[1\] does not fit"),
     ],
 )
-def test_a_shape_that_does_not_fit_is_refused(model: Path, shapes: dict[str, tuple[int, ...]], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_incompatible_shape_is_refused(model: Path, shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         compiler.load(model, shapes=shapes)
 
 
 @pytest.mark.slow
-def test_a_command_takes_it(model: Path, tmp_path: Path) -> None:
+def test_option_sets_a_shape(model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.eye(2, 4, dtype=np.float32))
     run = ["model.run", model, "--board", "host", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"]
-    done = inv(*run, "--set", "shape=x=2,4")
-    assert done.returncode == 0, done.stderr
+    completed = inv(*run, "--set", "shape=x=2,4")
+    assert completed.returncode == 0, completed.stderr
     # The first two rows of w.
     assert np.load(tmp_path / "y.npy").tolist() == [[0, 1, 2], [3, 4, 5]]
     wrong = inv(*run, "--set", "shape=x=2,four")

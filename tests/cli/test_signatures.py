@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--set signature: a TensorFlow Lite file with several functions is run by the name of one."""
+"""--set signature: runs one of several functions of a TensorFlow Lite file."""
 
 from pathlib import Path
 
@@ -32,21 +32,21 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "given", "right"),
+    ("name", "values", "expected"),
     [("", [-1, 2], [1, 2]), ("encode", [-1, 2, 3], [1, -2, -3]), ("decode", [1, -2, 3, 4], [1, 4, 9, 16])],
 )
-def test_the_first_function_runs_or_the_named_one(
-    model: Path, name: str, given: list[float], right: list[float], tmp_path: Path
+def test_first_or_named_function_runs(
+    model: Path, name: str, values: list[float], expected: list[float], tmp_path: Path
 ) -> None:
-    np.save(tmp_path / "x.npy", np.array(given, np.float32))
-    ends = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"]
+    np.save(tmp_path / "x.npy", np.array(values, np.float32))
+    files = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"]
     setting = ["--set", f"signature={name}"] if name else []
-    done = inv("model.run", model, "--board", "host", *ends, *setting)
-    assert done.returncode == 0, done.stderr
-    assert np.load(tmp_path / "y.npy").tolist() == right
+    completed = inv("model.run", model, "--board", "host", *files, *setting)
+    assert completed.returncode == 0, completed.stderr
+    assert np.load(tmp_path / "y.npy").tolist() == expected
 
 
-def test_an_unknown_name_lists_the_known_ones(model: Path, tmp_path: Path) -> None:
+def test_error_about_an_unknown_name_lists_the_known(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"three.tflite: has no signature 'encodes'") as caught:
         compiler.load(model, signature="encodes")
     assert caught.value.hint == "did you mean encode? signatures: serving_default, encode, decode"

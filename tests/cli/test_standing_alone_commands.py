@@ -25,35 +25,35 @@ def picture(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_firmware_is_built_as_elf_and_as_one_block(tmp_path: Path, picture: Path) -> None:
-    made = tmp_path / "digits.elf"
-    done = inv("firmware.build", *BOARD, "--input", picture, "--output", made)
-    assert done.returncode == 0, done.stderr
-    block = made.with_suffix(".bin").read_bytes()
+def test_firmware_is_an_elf_and_a_binary_file(tmp_path: Path, picture: Path) -> None:
+    elf = tmp_path / "digits.elf"
+    completed = inv("firmware.build", *BOARD, "--input", picture, "--output", elf)
+    assert completed.returncode == 0, completed.stderr
+    block = elf.with_suffix(".bin").read_bytes()
     assert np.load(picture).tobytes() in block
-    with made.open("rb") as file:
+    with elf.open("rb") as file:
         vectors = ELFFile(file).get_section_by_name(".vectors")
         assert block.startswith(vectors.data())
-        assert f"digits.bin for address {vectors['sh_addr']:#010x}" in done.stdout
+        assert f"digits.bin for address {vectors['sh_addr']:#010x}" in completed.stdout
     model, stored, board, runtime = (
-        int(re.search(rf"{name} ([\d,]+)", done.stdout)[1].replace(",", ""))  # type: ignore[index]
+        int(re.search(rf"{name} ([\d,]+)", completed.stdout)[1].replace(",", ""))  # type: ignore[index]
         for name in ("model", "stored input", "board", "runtime")
     )
     assert stored == 64
     # Sections begin at multiples of up to 16.
     assert len(block) - 64 <= model + stored + board + runtime <= len(block)
-    assert "of 1,048,576 bytes" in done.stdout
-    assert "seed" not in done.stdout
+    assert "of 1,048,576 bytes" in completed.stdout
+    assert "seed" not in completed.stdout
     again = inv("firmware.build", *BOARD, "--input", picture, "--output", tmp_path / "again.elf", "--json")
     assert again.returncode == 0
-    told = json.loads(again.stdout)
-    assert told["shares"] == {"model": model, "stored": stored, "board": board, "runtime": runtime}
-    assert (told["address"], told["flash_bytes"]) == (vectors["sh_addr"], model + stored + board + runtime)
-    assert (tmp_path / "again.elf").read_bytes() == made.read_bytes()
+    results = json.loads(again.stdout)
+    assert results["shares"] == {"model": model, "stored": stored, "board": board, "runtime": runtime}
+    assert (results["address"], results["flash_bytes"]) == (vectors["sh_addr"], model + stored + board + runtime)
+    assert (tmp_path / "again.elf").read_bytes() == elf.read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--board", "stm32f746"], "needs MODEL"),
         ([*BOARD, "--output", "digits.bin"], "must end in .elf"),
@@ -61,23 +61,23 @@ def test_firmware_is_built_as_elf_and_as_one_block(tmp_path: Path, picture: Path
         ([*BOARD, "--input", "none.npy"], "none.npy"),
     ],
 )
-def test_what_cannot_be_built_is_one_message(words: list[object], said: str) -> None:
-    done = inv("firmware.build", *words)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_build_error_is_one_message(words: list[object], message: str) -> None:
+    completed = inv("firmware.build", *words)
+    assert completed.returncode == 2
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.slow
-def test_a_model_runs_on_a_board_that_is_left_alone(tmp_path: Path, picture: Path) -> None:
-    came, figures = tmp_path / "y.npy", tmp_path / "figures.json"
-    words = ("model.run", *BOARD, "--virtual", "--input", picture, "--output", came, "--json", figures)
-    done = inv(*words, "--standing-alone")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "power-cycled" in done.stdout
-    assert "power on" in done.stdout
+def test_model_runs_on_an_undebugged_board(tmp_path: Path, picture: Path) -> None:
+    output_file, figures = tmp_path / "y.npy", tmp_path / "figures.json"
+    words = ("model.run", *BOARD, "--virtual", "--input", picture, "--output", output_file, "--json", figures)
+    completed = inv(*words, "--standing-alone")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "power-cycled" in completed.stdout
+    assert "power on" in completed.stdout
     ((expected,),) = tflite_micro(MODEL.read_bytes(), [[np.load(picture)]])
-    assert np.load(came).tobytes() == expected.tobytes()
+    assert np.load(output_file).tobytes() == expected.tobytes()
     alone = json.loads(figures.read_text())
     assert inv(*words).returncode == 0
     driven = json.loads(figures.read_text())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``board.virtual --usb``, as a user starts it."""
+"""``board.virtual --usb`` from the command line."""
 
 import signal
 import socket
@@ -14,19 +14,19 @@ from tests.virtual.usb.peer import SUCCESS, Peer
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, product", [("st-link", 0x374B), ("cmsis-dap", 0x0204)])
-def test_a_probe_is_there_until_ctrl_c(kind: str, product: int, tmp_path: Path) -> None:
+def test_probe_is_available_until_ctrl_c(kind: str, product: int, tmp_path: Path) -> None:
     path = tmp_path / "probe"
     words = ["board.virtual", "--board", "stm32f746", "--usb", kind, "--listen", f"unix:{path}", "--serial", "MINE"]
     command = [sys.executable, "-m", "utvm", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
-            said = ""
-            while "power off and on" not in said:
+            output = ""
+            while "power off and on" not in output:
                 line = process.stdout.readline()
-                assert line, said
-                said += line
-            assert f"{kind} MINE, usbredir on unix:{path}" in " ".join(said.split())
+                assert line, output
+                output += line
+            assert f"{kind} MINE, usbredir on unix:{path}" in " ".join(output.split())
             connection = socket.socket(socket.AF_UNIX)
             connection.connect(str(path))
             with Peer(connection) as peer:

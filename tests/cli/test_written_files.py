@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a command writes where the user says: looked at before the work, and written whole or not at all."""
+"""Output files of commands: checked before the work, and written completely or not at all."""
 
 import resource
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _FOLDERS = [
 
 @pytest.fixture(autouse=True)
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail where any work begins."""
+    """Fail if any work begins."""
 
     def work(*_: object, **__: object) -> NoReturn:
         raise AssertionError("work has begun")
@@ -46,7 +46,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, work)
 
 
-def _refused(command: Any, options: dict[str, str]) -> str:
+def _refusal(command: Any, options: dict[str, str]) -> str:
     with pytest.raises(Exit) as caught:
         command(Context(), **options)
     assert caught.value.code == 2
@@ -54,47 +54,43 @@ def _refused(command: Any, options: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize(("command", "options", "name"), _FILES)
-def test_a_file_that_cannot_be_written_is_refused_at_once(
-    command: Any, options: dict[str, str], name: str, tmp_path: Path
-) -> None:
-    nowhere, nobody = tmp_path / "nowhere" / "x.elf", Path("/proc/x.elf")
-    assert f"{nowhere}: its folder does not exist" in _refused(command, {**options, name: str(nowhere)})
-    assert f"{nobody}: cannot be written" in _refused(command, {**options, name: str(nobody)})
+def test_unwritable_file_is_refused_at_once(command: Any, options: dict[str, str], name: str, tmp_path: Path) -> None:
+    missing, forbidden = tmp_path / "nowhere" / "x.elf", Path("/proc/x.elf")
+    assert f"{missing}: its folder does not exist" in _refusal(command, {**options, name: str(missing)})
+    assert f"{forbidden}: cannot be written" in _refusal(command, {**options, name: str(forbidden)})
 
 
 @pytest.mark.parametrize("command", ["docker.build", "env.lock", "board.list"])
-def test_a_json_file_that_cannot_be_written_is_refused_at_once(command: str, tmp_path: Path) -> None:
-    nowhere, nobody = tmp_path / "nowhere" / "x.json", Path("/proc/x.json")
-    for path, problem in ((nowhere, "its folder does not exist"), (nobody, "cannot be written")):
-        done = inv(command, "--json", path)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert f"{path}: {problem}" in done.stderr
+def test_unwritable_json_file_is_refused_at_once(command: str, tmp_path: Path) -> None:
+    missing, forbidden = tmp_path / "nowhere" / "x.json", Path("/proc/x.json")
+    for path, problem in ((missing, "its folder does not exist"), (forbidden, "cannot be written")):
+        completed = inv(command, "--json", path)
+        assert (completed.returncode, completed.stdout) == (2, "")
+        assert f"{path}: {problem}" in completed.stderr
 
 
 @pytest.mark.parametrize(("command", "options", "name"), _FOLDERS)
-def test_a_folder_that_cannot_be_written_is_refused_at_once(
-    command: Any, options: dict[str, str], name: str, tmp_path: Path
-) -> None:
+def test_unwritable_folder_is_refused_at_once(command: Any, options: dict[str, str], name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     within = str(tmp_path / "file" / "folder")
-    assert f"{within}: {tmp_path / 'file'} is a file" in _refused(command, {**options, name: within})
-    assert "/proc/x: cannot be written" in _refused(command, {**options, name: "/proc/x"})
+    assert f"{within}: {tmp_path / 'file'} is a file" in _refusal(command, {**options, name: within})
+    assert "/proc/x: cannot be written" in _refusal(command, {**options, name: "/proc/x"})
 
 
-def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_check_leaves_nothing_behind(tmp_path: Path) -> None:
     check_writable(tmp_path / "file", "")
     check_folder(tmp_path / "one" / "two")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_file_is_not_replaced_by_one() -> None:
+def test_device_is_not_replaced_by_a_file() -> None:
     with pytest.raises(ConfigError, match="/dev/null: is not a regular file"):
         check_writable("/dev/null")
 
 
 @contextmanager
 def _full_disk() -> Iterator[None]:
-    """Let no file grow past 4 KiB, as on a disk that is full then."""
+    """Limit files to 4 KiB, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
@@ -110,15 +106,15 @@ def test_full_disk_keeps_the_last_archive_only(tmp_path: Path) -> None:
             path.write_bytes(before)
         with _full_disk(), pytest.raises(ConfigError, match="cannot be written: File too large"):
             write_archive(path, {"weights.c": bytes(100_000)}, 0)
-        assert [each.read_bytes() for each in tmp_path.iterdir()] == ([] if before is None else [before])
+        assert [file.read_bytes() for file in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
-def test_what_is_written_is_there_whole(tmp_path: Path) -> None:
+def test_file_is_written_completely(tmp_path: Path) -> None:
     write_whole(tmp_path / "file", bytes(10_000))
-    assert [each.read_bytes() for each in tmp_path.iterdir()] == [bytes(10_000)]
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [bytes(10_000)]
 
 
-def test_a_folder_is_no_model(tmp_path: Path) -> None:
+def test_folder_is_not_a_model(tmp_path: Path) -> None:
     from utvm.compiler.read.model_file import load
 
     with pytest.raises(ConfigError, match="is a folder"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sixth way to a board, as a package of somebody else's would bring it: one file, and its entry point.
+"""Another driver, as a package of another author has it: one file and its entry point.
 
-It stands in for a board that is fetched from elsewhere: an emulated one, which it says is on a shelf.
+It represents a remote board: an emulated one, which it calls a board on a shelf.
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ from utvm.selection import BoardSelection
 
 
 class _Shelf(Record):
-    """What a board's file says below ``drivers.shelf``."""
+    """Settings in a board's file under ``drivers.shelf``."""
 
     place: int
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
+def _find(board: Board, request: BoardSelection) -> ReachableBoard | None:
     place = settings_of(board, "shelf", _Shelf).place
-    if wanted.serial not in ("", f"SHELF-{place}"):
+    if request.serial not in ("", f"SHELF-{place}"):
         return None
     emulated = qemu.DRIVER.find(board, BoardSelection())
     assert emulated

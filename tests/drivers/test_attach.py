@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which board is taken: plugged in or virtual, and never one of another kind."""
+"""Choosing a board: plugged in or virtual, and never one of another kind."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ from utvm.probe.virtual import start_virtual
 from utvm.selection import BoardSelection
 from utvm.session import HostDriven
 
-# A real probe is locked for all of the machine: other checkouts' tests have another.
+# A real probe is locked for the whole machine: tests of other checkouts have another serial number.
 SERIAL = f"066A{os.getpid():08X}"
 NUCLEO = Probe("st-link", 0x0483, 0x374B, SERIAL, "1-2.1", 1, 5, "STM32 STLink", False, "")
 
@@ -38,7 +38,7 @@ Plug = Callable[..., None]
 
 @pytest.fixture
 def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
-    """Plug a probe in, on a bus that stands in for the one that a test machine does not have."""
+    """Plug a probe into a fake bus, for machines without a real one."""
 
     def put(probe: Probe) -> None:
         monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
@@ -50,7 +50,7 @@ def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
 
 
 def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None]) -> Board:
-    """Return a board whose folder is a copy with some data changed."""
+    """Return a copy of a board with some data changed."""
     target = folder / board.name
     shutil.copytree(board.directory, target)
     content = yaml.safe_load((target / "board.yaml").read_text())
@@ -90,29 +90,29 @@ def test_power_cycle_restarts_and_disconnects_the_debugger(board: Board, doubler
 
 
 @pytest.mark.slow
-def test_cycles_of_a_chip_are_held_against_the_model(
+def test_cycles_of_a_chip_are_compared_with_the_model(
     board: Board, plug: Plug, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The chip is a virtual board that counts instructions, behind a bus that is a fake."""
+    """The chip is a virtual board that counts instructions, on a fake bus."""
     plug(NUCLEO)
     monkeypatch.chdir(tmp_path)
     with start_virtual(board, tmp_path / "chip") as chip:
         assert chip.health_match
         select = f"st-link backend tcp {chip.health_match['stlink']}"
         on_the_desk = _variant(board, tmp_path, lambda content: content["physical"].update(select_serial=select))
-        where = BoardSelection(f"{on_the_desk.directory}:cycles=model", "physical")
-        run_model(choices.RunChoice(model=str(ROOT / "models" / "digits" / "digits_int8.tflite")), where, "", False)
+        selection = BoardSelection(f"{on_the_desk.directory}:cycles=model", "physical")
+        run_model(choices.RunChoice(model=str(ROOT / "models" / "digits" / "digits_int8.tflite")), selection, "", False)
     text = capsys.readouterr().out
     (row,) = map(json.loads, (tmp_path / "build" / "silicon.jsonl").read_text().splitlines())
     assert row["clock_hz"] == 216_000_000
-    off = 100 * (row["modelled_cycles"] / row["cycles"] - 1)
-    assert f"modelled: {row['modelled_cycles']:,} cycles, {off:+.1f} % (docs/time.md)" in text
+    error = 100 * (row["modelled_cycles"] / row["cycles"] - 1)
+    assert f"modelled: {row['modelled_cycles']:,} cycles, {error:+.1f} % (docs/time.md)" in text
     assert f"{row['cycles'] / 216_000:.3f} ms at 216 MHz" in text
 
 
 @pytest.mark.slow
 def test_physical_path_with_a_model_as_the_chip(board: Board, doubler: Library, plug: Plug, tmp_path: Path) -> None:
-    """Only the USB bus is a fake: choosing, locking, OpenOCD, programming and units go the physical way."""
+    """Only the USB bus is a fake: choosing, locking, OpenOCD, flashing and units are those of a physical board."""
     plug(NUCLEO)
     with start_virtual(board, tmp_path / "chip") as chip:
         assert chip.health_match
@@ -142,10 +142,10 @@ def test_physical_path_with_a_model_as_the_chip(board: Board, doubler: Library, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, product, has_console", [("st-link", 0x374B, True), ("cmsis-dap", 0x0204, False)])
-def test_a_virtual_board_on_usb_is_never_a_physical_one(
+def test_virtual_board_on_usb_is_not_physical(
     board: Board, doubler: Library, plug: Plug, tmp_path: Path, kind: str, product: int, has_console: bool
 ) -> None:
-    """Its numbers and its serial number are a real probe's; OpenOCD reaches the model over TCP, not over USB."""
+    """It has a real probe's USB ids and serial number; OpenOCD reaches the model over TCP, not over USB."""
     vendor = 0x0483 if kind == "st-link" else 0x0D28
     probe = dataclasses.replace(NUCLEO, kind=kind, vendor=vendor, product=product, virtual=True)
     plug(probe)
@@ -153,11 +153,11 @@ def test_a_virtual_board_on_usb_is_never_a_physical_one(
         assert chip.health_match
         select = board.model.probe.format(port=chip.health_match["stlink"])
         variant = _variant(board, tmp_path, lambda content: content["physical"].update(select_serial=select))
-        # There is no CMSIS-DAP over TCP: that its own file is read is seen by what the file says.
-        own = "source [find interface/stlink-dap.cfg]\ntransport select dapdirect_swd\n"
-        rest = "source [find target/stm32f7x.cfg]\nreset_config srst_only srst_nogate\necho {read: %s}\n"
+        # There is no CMSIS-DAP over TCP: the message that each file prints shows which one was read.
+        interface = "source [find interface/stlink-dap.cfg]\ntransport select dapdirect_swd\n"
+        target = "source [find target/stm32f7x.cfg]\nreset_config srst_only srst_nogate\necho {read: %s}\n"
         for file in variant.openocd_configs:
-            file.write_text(own + rest % file.name)
+            file.write_text(interface + target % file.name)
         with attach(variant, "auto", serial=probe.serial_number, log_directory=tmp_path) as connection:
             assert (connection.kind, connection.serial, connection.count_unit) == (
                 "virtual",
@@ -179,10 +179,10 @@ def test_a_virtual_board_on_usb_is_never_a_physical_one(
 
 
 @pytest.mark.slow
-def test_a_flash_that_refuses_once_is_written_again(
+def test_refused_flash_write_is_repeated(
     board: Board, doubler: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As OpenOCD has it refuse where the clock is set by an hour while it waits."""
+    """OpenOCD refuses a write if the clock is set by an hour while it waits."""
     refusals: list[str] = ["vFlashDone", "vFlashDone, again", ""]
 
     def refuse(real: Callable[..., None], segments: Any) -> None:
@@ -200,17 +200,17 @@ def test_a_flash_that_refuses_once_is_written_again(
         assert (connection.first_difference(image), refusals) == (None, [])
 
 
-def test_any_driver_names_the_peripherals_that_the_virtual_board_has_no_model_of(tmp_path: Path) -> None:
+def test_any_driver_names_unmodelled_peripherals(tmp_path: Path) -> None:
     (tmp_path / "virtual.log").write_text(
         "WARNING touched DAC at 0x40007400 from PC 0x08000100, which is not modelled\n"
     )
-    said: list[str] = []
+    messages: list[str] = []
     board = boards.load("nrf52840dk:driver=pyocd")
     identity = driver.BoardIdentity(board.full_name, "virtual")
     reachable = driver.ReachableBoard(board, identity, frozenset(), "pyocd", lambda setup: cast(Connection, None))
-    with reachable.open(tmp_path, said.append):
+    with reachable.open(tmp_path, messages.append):
         pass
-    assert said == [
+    assert messages == [
         "the firmware uses peripherals that the virtual board does not model: DAC at 0x40007400 from PC 0x08000100"
     ]
 

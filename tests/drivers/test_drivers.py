@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of drivers: another one, in one file, is found by every command."""
+"""The table of drivers: every command finds another one, in one file."""
 
 import json
 import shutil
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 Inv = Callable[..., str]
 
 
-def _on_shelf(folder: Path, **shelf: object) -> Path:
-    """Return the folder of a board whose file has settings of another driver."""
+def _shelf_board(folder: Path, **shelf: object) -> Path:
+    """Create a board whose file has settings of the driver ``shelf``."""
     target = folder / "shelved"
     shutil.copytree(boards.load("mps2-an500").directory, target)
     content = yaml.safe_load((target / "board.yaml").read_text())
@@ -35,30 +35,30 @@ def _on_shelf(folder: Path, **shelf: object) -> Path:
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """A folder of packages one of which has the driver."""
+    """A folder of packages, one of which has the driver."""
     packages = tmp_path / "packages"
-    described = packages / "shelf-1.dist-info"
-    described.mkdir(parents=True)
+    metadata = packages / "shelf-1.dist-info"
+    metadata.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("shelf.py"), packages / "utvm_shelf.py")
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1\n")
-    (described / "entry_points.txt").write_text("[utvm.drivers]\nshelf = utvm_shelf:DRIVER\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[utvm.drivers]\nshelf = utvm_shelf:DRIVER\n")
     return packages
 
 
 @pytest.fixture
-def installed(packages: Path) -> Inv:
-    """Runs a command where a package with the driver is installed; returns its output."""
+def inv_with_driver(packages: Path) -> Inv:
+    """Returns a function that runs a command with the driver's package and returns its output."""
 
     def run(*words: object, code: int = 0) -> str:
-        done = inv(*map(str, words), PYTHONPATH=str(packages))
-        said = done.stdout + done.stderr
-        assert done.returncode == code, said
-        return said
+        completed = inv(*map(str, words), PYTHONPATH=str(packages))
+        output = completed.stdout + completed.stderr
+        assert completed.returncode == code, output
+        return output
 
     return run
 
 
-def test_the_folder_is_the_table_and_says_who_goes_first() -> None:
+def test_drivers_are_tried_by_rank() -> None:
     assert [driver.name for driver in all_drivers()] == ["usb", "model", "pyocd", "spike", "jtag", "qemu", "process"]
     reached = {name: [driver.name for driver in drivers_for(boards.load(name))] for name in boards.project_names()}
     assert reached["stm32f746"] == ["usb", "model"]
@@ -78,14 +78,14 @@ def test_driver_setting_selects_one_driver() -> None:
         choose(boards.load("riscv-spike:driver=usb"), BoardSelection())
     assert caught.value.hint == "choose from: spike, jtag, qemu"
     for name, by_openocd in (("pynq-z1", True), ("pynq-z1:driver=qemu", False)):
-        found = choose(boards.load(name), BoardSelection(kind="virtual")).capabilities
-        assert ("OpenOCD" in found, "accelerator vta" in found) == (by_openocd, True)
+        capabilities = choose(boards.load(name), BoardSelection(kind="virtual")).capabilities
+        assert ("OpenOCD" in capabilities, "accelerator vta" in capabilities) == (by_openocd, True)
     with pytest.raises(ConfigError, match="pynq-z1 is emulated") as caught:
         choose(boards.load("pynq-z1:driver=qemu"), BoardSelection(kind="physical"))
     assert caught.value.hint == "leave that out"
 
 
-def test_who_wished_for_nothing_is_told_to_plug_it_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_hint_without_a_probe_is_to_plug_it_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(tmp_path, monkeypatch.setattr)  # an empty bus
     with pytest.raises(ConfigError, match="stm32f746 can only be plugged in") as caught:
         choose(boards.load("stm32f746:driver=usb"), BoardSelection())
@@ -94,45 +94,43 @@ def test_who_wished_for_nothing_is_told_to_plug_it_in(monkeypatch: pytest.Monkey
 
 def test_driver_that_is_not_installed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"board\.yaml: drivers\.shelf: no such driver") as caught:
-        choose(boards.load(str(_on_shelf(tmp_path))), BoardSelection())
+        choose(boards.load(str(_shelf_board(tmp_path))), BoardSelection())
     assert "qemu" in caught.value.hint
 
 
-def test_another_driver_is_shown_and_reads_its_own_data(installed: Inv, tmp_path: Path) -> None:
-    good, bad = _on_shelf(tmp_path / "good"), _on_shelf(tmp_path / "bad", colour="red")
-    assert "on a shelf  in place 3" in installed("board.show", good)
-    listed = installed("board.list", f"--board-path={good.parent}").splitlines()
+def test_another_driver_is_shown_and_reads_its_own_data(inv_with_driver: Inv, tmp_path: Path) -> None:
+    valid, invalid = _shelf_board(tmp_path / "good"), _shelf_board(tmp_path / "bad", colour="red")
+    assert "on a shelf  in place 3" in inv_with_driver("board.show", valid)
+    listed = inv_with_driver("board.list", f"--board-path={valid.parent}").splitlines()
     (line,) = [row for row in listed if row.strip().startswith("shelved")]
     assert "shelf, qemu" in line
-    said = installed("model.run", f"--model={quantize.MODEL}", f"--board={bad}", code=2)
-    assert "drivers.shelf: colour: Extra inputs are not permitted" in said
+    output = inv_with_driver("model.run", f"--model={quantize.MODEL}", f"--board={invalid}", code=2)
+    assert "drivers.shelf: colour: Extra inputs are not permitted" in output
 
 
-def test_another_driver_drives_suites_and_models(installed: Inv, tmp_path: Path) -> None:
-    board = _on_shelf(tmp_path)
-    for command, *more in (
+def test_another_driver_drives_suites_and_models(inv_with_driver: Inv, tmp_path: Path) -> None:
+    board = _shelf_board(tmp_path)
+    for command, *options in (
         ("model.run",),
         ("model.run", "--standing-alone"),
         ("model.eval", "--samples=1"),
         ("model.profile", f"--output={tmp_path}"),
     ):
-        said = installed(command, f"--model={quantize.MODEL}", f"--board={board}", *more)
-        assert "VIRTUAL board on shelf 3" in " ".join(said.split()), command
-    said = installed("hil", f"--board={board}", "--suite=health", f"--report-dir={tmp_path / 'reports'}")
-    assert "VIRTUAL board on shelf 3" in said
+        output = inv_with_driver(command, f"--model={quantize.MODEL}", f"--board={board}", *options)
+        assert "VIRTUAL board on shelf 3" in " ".join(output.split()), command
+    output = inv_with_driver("hil", f"--board={board}", "--suite=health", f"--report-dir={tmp_path / 'reports'}")
+    assert "VIRTUAL board on shelf 3" in output
     assert '"serial": "SHELF-3"' in (tmp_path / "reports" / "latest" / "report.json").read_text()
-    boards_of_the_night = tmp_path / "nightly.yaml"
-    boards_of_the_night.write_text(f"boards:\n  - {{board: {board}, suites: [health], serial: SHELF-3}}\n")
-    assert "SHELF-3" in installed("nightly", f"--config={boards_of_the_night}", f"--report-dir={tmp_path / 'nights'}")
+    nightly_list = tmp_path / "nightly.yaml"
+    nightly_list.write_text(f"boards:\n  - {{board: {board}, suites: [health], serial: SHELF-3}}\n")
+    assert "SHELF-3" in inv_with_driver("nightly", f"--config={nightly_list}", f"--report-dir={tmp_path / 'nights'}")
 
 
-def test_another_driver_is_served_to_tvm_s_own_client(
-    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tvm_client_uses_another_driver(packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tvm import rpc
 
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    with served(tmp_path, "--board", str(_on_shelf(tmp_path / "good"))) as server:
+    with served(tmp_path, "--board", str(_shelf_board(tmp_path / "good"))) as server:
         assert "VIRTUAL board on shelf 3" in server.said()
         session = rpc.connect(server.address, server.port)
         assert json.loads(session.get_function("utvm.stats")())

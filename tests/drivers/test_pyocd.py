@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyOCD, the real one, drives virtual boards: only the USB between it and the probe's model is a socket."""
+"""The real pyOCD drives virtual boards; only the USB connection to the probe's model is a socket."""
 
 import json
 import os
@@ -27,8 +27,8 @@ from utvm.errors import ConfigError, ProbeError, ToolchainError
 from utvm.probe.pyocd.server import uid_of
 from utvm.session import HostDriven
 
-_HERE = Path(__file__).parent
-# Regions and their addresses: RM0385, 2.2. The package names the algorithm that the test compiles.
+_FOLDER = Path(__file__).parent
+# Regions and addresses: RM0385, 2.2. The package names the flash algorithm that the test compiles.
 _PDSC = """<?xml version="1.0"?>
 <package schemaVersion="1.7.2"><vendor>utvm</vendor><name>Own_DFP</name>
  <releases><release version="1.0.0"/></releases>
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.slow
 
 
 def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None], *files: Path) -> Path:
-    """Return the folder of a board that pyOCD alone drives."""
+    """Create a board that only pyOCD drives."""
     target = folder / board.name
     target.mkdir()
     content = yaml.safe_load((board.directory / "board.yaml").read_text())
@@ -64,30 +64,30 @@ def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None
     return target
 
 
-# pyOCD knows the first chip and not the second, whose flash is programmed by an algorithm of the runtime's.
+# pyOCD knows the first chip; the flash of the second is programmed by an algorithm of our runtime.
 @pytest.mark.parametrize("board", ["nrf52840dk:driver=pyocd", pytest.param("nrf5340dk", marks=pytest.mark.nightly)])
-def test_suites_pass_and_the_report_says_who_drove_the_board(board: str, tmp_path: Path) -> None:
+def test_suites_pass_and_the_report_names_pyocd(board: str, tmp_path: Path) -> None:
     words = ("hil", "--board", board, "--suite", _SUITES, "--report-dir", tmp_path)
-    done = inv(*words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "virtual CMSIS-DAP on a socket in place of USB" in done.stdout
+    completed = inv(*words)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "virtual CMSIS-DAP on a socket in place of USB" in completed.stdout
     (file,) = {file.resolve() for file in tmp_path.glob("*/report.json")}
     report = json.loads(file.read_text())
     assert report["environment"]["place"]["tools"]["pyocd"].startswith("0.4")
 
 
-def _runs(name: str, doubler: Library, logs: Path) -> tuple[list[int], int]:
+def _run_doubler(name: str, doubler: Library, logs: Path) -> tuple[list[int], int]:
     board = boards.load(name)
     with attach(board, "virtual", log_directory=logs) as connection:
         with HostDriven(connection, firmware.build(board, [doubler])) as session:
-            done = session.run("doubler", [np.array([1, 2, 3, -4], dtype=np.int32)])
-        return done.outputs[0].tolist(), done.count
+            result = session.run("doubler", [np.array([1, 2, 3, -4], dtype=np.int32)])
+        return result.outputs[0].tolist(), result.count
 
 
-def test_outputs_and_counts_are_those_behind_openocd(doubler: Library, tmp_path: Path) -> None:
-    seen = _runs("nrf52840dk:driver=pyocd", doubler, tmp_path / "pyocd")
-    assert seen == _runs("nrf52840dk", doubler, tmp_path / "openocd")
-    assert seen[0] == [2, 4, 6, -8]
+def test_outputs_and_counts_equal_those_with_openocd(doubler: Library, tmp_path: Path) -> None:
+    result = _run_doubler("nrf52840dk:driver=pyocd", doubler, tmp_path / "pyocd")
+    assert result == _run_doubler("nrf52840dk", doubler, tmp_path / "openocd")
+    assert result[0] == [2, 4, 6, -8]
 
 
 def test_memory_is_reached_while_the_core_runs(doubler: Library, tmp_path: Path) -> None:
@@ -110,21 +110,21 @@ def test_folder_from_a_pack_has_its_flash_algorithm(board: Board, doubler: Libra
         "SECTIONS { PrgCode 0 : { *(.text*) } PrgData : { *(.data*) } DevDscr : { *(DevDscr) } }"
     )
     flags = ("-mcpu=cortex-m7", "-mthumb", "-Os", "-ffreestanding", "-nostdlib", "-Wl,--no-gc-sections")
-    words = ["arm-none-eabi-gcc", *flags, "-T", tmp_path / "own.ld", "-o", algorithm, _HERE / "flash_algorithm.c"]
-    subprocess.run([*words, "-Wl,-e,Init"], check=True)
+    command = ["arm-none-eabi-gcc", *flags, "-T", tmp_path / "own.ld", "-o", algorithm, _FOLDER / "flash_algorithm.c"]
+    subprocess.run([*command, "-Wl,-e,Init"], check=True)
     source = tmp_path / "own.pack"
     with zipfile.ZipFile(source, "w") as pack:
         pack.writestr("utvm.Own_DFP.pdsc", _PDSC)
         pack.write(algorithm, "Flash/own.FLM")
         pack.writestr("Documents/manual.pdf", random.Random(1).randbytes(1 << 20))
-    there = tmp_path / "here" / "mine"
-    done = inv("board.new", "--chip", "stm32f746zg", "--from", source, "--output", there)
-    assert done.returncode == 0, done.stderr
-    assert {file.name for file in there.iterdir()} == {"board.yaml", "openocd.cfg", "chip.pack"}
-    assert (there / "chip.pack").stat().st_size < 10_000
-    # On another computer: elsewhere, and the pack is not there. Our model of this chip answers for the chip.
+    folder = tmp_path / "here" / "mine"
+    completed = inv("board.new", "--chip", "stm32f746zg", "--from", source, "--output", folder)
+    assert completed.returncode == 0, completed.stderr
+    assert {file.name for file in folder.iterdir()} == {"board.yaml", "openocd.cfg", "chip.pack"}
+    assert (folder / "chip.pack").stat().st_size < 10_000
+    # As on another computer, the folder moves and the pack is missing. The chip is our model.
     source.unlink()
-    moved = there.rename(tmp_path / "mine")
+    moved = folder.rename(tmp_path / "mine")
     content = yaml.safe_load((moved / "board.yaml").read_text())
     flash = boards.load(str(moved)).region("irom1")
     assert flash.sectors == (0x8000,) * 4 + (0x20000,) + (0x40000,) * 3  # RM0385, table 3
@@ -133,32 +133,32 @@ def test_folder_from_a_pack_has_its_flash_algorithm(board: Board, doubler: Libra
     content["memory"] += [region for region in known["memory"] if region["kind"] == "rom"]
     del content["virtual"]["model"]["usb_probes"]
     (moved / "board.yaml").write_text(yaml.safe_dump(content))
-    assert _runs(f"{moved}:driver=pyocd", doubler, tmp_path / "logs")[0] == [2, 4, 6, -8]
+    assert _run_doubler(f"{moved}:driver=pyocd", doubler, tmp_path / "logs")[0] == [2, 4, 6, -8]
 
 
-@pytest.mark.parametrize("who", ["pyocd", "probe"])
-def test_what_dies_is_named_with_a_hint(who: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["pyocd", "probe"])
+def test_ended_process_is_named(victim: str, tmp_path: Path) -> None:
     board = boards.load("nrf52840dk:driver=pyocd")
     with attach(board, "virtual", log_directory=tmp_path) as connection:
         machine, server = connection._services
-        if who == "pyocd":
+        if victim == "pyocd":
             os.kill(server.pid, signal.SIGKILL)
         else:
             os.kill(machine.pid, signal.SIGUSR2)
-        # pyOCD's own words depend on whether a packet was under way; bench.check() says what it was.
+        # pyOCD's message depends on a pending packet; connection.check() names the cause.
         with pytest.raises(ProbeError, match=r"GDB server|No such device|Timeout reading from probe"):
             for _ in range(3):
                 connection.reset(halt=True)
-        if who == "pyocd":
+        if victim == "pyocd":
             psutil.wait_procs([psutil.Process(server.pid)], timeout=10)
-        with pytest.raises(ProbeError, match="pyOCD ended unexpectedly" if who == "pyocd" else "is gone from USB"):
+        with pytest.raises(ProbeError, match="pyOCD ended unexpectedly" if victim == "pyocd" else "is gone from USB"):
             connection.check()
 
 
-def test_a_chip_that_pyocd_does_not_know_is_one_clear_error(tmp_path: Path) -> None:
+def test_chip_unknown_to_pyocd_is_a_clear_error(tmp_path: Path) -> None:
     known = boards.load("nrf52840dk")
     part = {"driver": "pyocd", "pyocd": {"target": "nrf99999"}}
-    folder = _variant(known, tmp_path, lambda said: said["physical"].update(part))
+    folder = _variant(known, tmp_path, lambda content: content["physical"].update(part))
     with (
         pytest.raises(ProbeError, match="nrf99999") as caught,
         attach(boards.load(str(folder)), "virtual", log_directory=tmp_path),
@@ -168,7 +168,7 @@ def test_a_chip_that_pyocd_does_not_know_is_one_clear_error(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("board", ["nrf52840dk:driver=pyocd", "nrf5340dk"])
-def test_where_it_is_not_installed_that_is_said(board: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_pyocd_is_named(board: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pyocd, "find", lambda: None)
     with (
         pytest.raises(ToolchainError, match=r"pyOCD.*is not installed") as caught,
@@ -179,7 +179,7 @@ def test_where_it_is_not_installed_that_is_said(board: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "message"),
     [
         ({"driver": "pyocd"}, "driver is pyocd, but the key pyocd is missing"),
         ({"driver": "jlink"}, "physical.driver"),
@@ -192,12 +192,12 @@ def test_where_it_is_not_installed_that_is_said(board: str, monkeypatch: pytest.
         ),
     ],
 )
-def test_what_is_wrong_in_the_file_is_named(part: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_settings_are_named(part: dict[str, Any], message: str, tmp_path: Path) -> None:
     def change(content: dict[str, Any]) -> None:
         del content["physical"]["pyocd"]
         content["physical"].update(part)
 
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         boards.load(str(_variant(boards.load("nrf52840dk"), tmp_path, change)))
 
 
@@ -205,19 +205,19 @@ def test_what_is_wrong_in_the_file_is_named(part: dict[str, Any], said: str, tmp
     ("kind", "serial", "uid"),
     [("jlink", "000683123456", "683123456"), ("st-link", "0671FF48", "0671FF48"), ("cmsis-dap", "0240", "0240")],
 )
-def test_a_j_link_is_called_as_pyocd_calls_it(kind: str, serial: str, uid: str) -> None:
+def test_serial_numbers_have_the_form_of_pyocd(kind: str, serial: str, uid: str) -> None:
     assert uid_of(kind, serial) == uid
 
 
-def test_a_board_without_its_target_cannot_be_driven_by_it() -> None:
-    done = inv("hil", "--board", "stm32f407:driver=pyocd", "--suite", "health")
-    assert done.returncode == 2
-    assert "driver cannot be 'pyocd'; " in done.stderr or "choose from: usb, model" in done.stderr
+def test_board_without_a_target_excludes_pyocd() -> None:
+    completed = inv("hil", "--board", "stm32f407:driver=pyocd", "--suite", "health")
+    assert completed.returncode == 2
+    assert "driver cannot be 'pyocd'; " in completed.stderr or "choose from: usb, model" in completed.stderr
 
 
-def test_modelled_cycles_are_called_so() -> None:
-    done = inv("model.run", "models/digits/digits_int8.tflite", "--board", "nrf5340dk", "--cycles")
-    assert "with a MODEL of its cycles" in done.stdout
-    assert "modelled cycles " in done.stdout
-    assert " ms at 128 MHz, modelled" in done.stdout
-    assert "instructions " not in done.stdout
+def test_modelled_cycles_are_called_modelled() -> None:
+    completed = inv("model.run", "models/digits/digits_int8.tflite", "--board", "nrf5340dk", "--cycles")
+    assert "with a MODEL of its cycles" in completed.stdout
+    assert "modelled cycles " in completed.stdout
+    assert " ms at 128 MHz, modelled" in completed.stdout
+    assert "instructions " not in completed.stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A probe on USB is asked before OpenOCD is started on it. Only the bus is a fake."""
+"""A probe on USB is queried before OpenOCD starts. Only the bus is a fake."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.probes import StLinkProbe
 
-# A real probe is locked for all of the machine: tests that run beside these, and other checkouts', have another.
+# A real probe is locked for the whole machine: parallel tests and other checkouts have another serial number.
 SERIAL = f"066B{os.getpid():08X}"
 FAILS_ONCE = "if {{![file exists {once}]}} {{ file mkdir {once}; shutdown error }}\n"
 
@@ -33,7 +33,7 @@ Plug = Callable[[UsbDevice], None]
 
 @pytest.fixture
 def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
-    """Plug a probe in, as Linux lists it and as libusb reaches it."""
+    """Plug a probe in, for Linux's list of devices and for libusb."""
     fake_usb.use(tmp_path / "bus", monkeypatch.setattr)
     fake_usb.plug_in(tmp_path / "bus", "2.1", SERIAL)
 
@@ -45,13 +45,13 @@ def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
 
 
 @pytest.fixture
-def behind(board: Board, tmp_path: Path) -> Iterator[Callable[[str], Board]]:
-    """Return what makes the board that OpenOCD reaches when it is told to take that probe: a model, over TCP."""
+def board_behind_probe(board: Board, tmp_path: Path) -> Iterator[Callable[[str], Board]]:
+    """Return a function that creates the board that OpenOCD reaches through this probe: a model, over TCP."""
     with start_virtual(board, tmp_path / "chip") as chip:
         assert chip.health_match
         select = f"st-link backend tcp {chip.health_match['stlink']}"
 
-        def variant(first: str) -> Board:
+        def variant(prefix: str) -> Board:
             folder = tmp_path / "stm32f746"
             folder.mkdir()
             for file in board.directory.iterdir():
@@ -60,7 +60,7 @@ def behind(board: Board, tmp_path: Path) -> Iterator[Callable[[str], Board]]:
             content["physical"]["select_serial"] = select
             (folder / "board.yaml").write_text(yaml.safe_dump(content))
             script = folder / "openocd.cfg"
-            script.write_text(first + script.read_text())
+            script.write_text(prefix + script.read_text())
             return boards.load(str(folder))
 
         yield variant
@@ -77,39 +77,43 @@ def test_unpowered_board_is_refused_before_openocd_starts(board: Board, plug: Pl
     assert not (tmp_path / "logs" / "openocd.log").exists()
 
 
-def test_a_probe_that_hangs_is_reset_and_the_run_says_so(
-    plug: Plug, behind: Callable[[str], Board], tmp_path: Path
+def test_hanging_probe_is_reset_and_reported(
+    plug: Plug, board_behind_probe: Callable[[str], Board], tmp_path: Path
 ) -> None:
     hanging = HangingStLink(SERIAL)
     hanging.hung = True
     plug(hanging)
-    with attach(behind(""), "physical", log_directory=tmp_path / "logs") as connection:
+    with attach(board_behind_probe(""), "physical", log_directory=tmp_path / "logs") as connection:
         assert "st-link at USB 1-2.1, which did not answer and was reset" in connection.describe()
     assert not hanging.hung
 
 
 def test_hanging_probe_is_reset_once_and_openocd_restarted(
-    plug: Plug, behind: Callable[[str], Board], tmp_path: Path
+    plug: Plug, board_behind_probe: Callable[[str], Board], tmp_path: Path
 ) -> None:
     hanging = HangingStLink(SERIAL)
-    hanging.packets_left = 3  # those of the look at it before OpenOCD
+    hanging.packets_left = 3  # the packets of the query before OpenOCD
     plug(hanging)
     once = tmp_path / "once"
-    board = behind(FAILS_ONCE.format(once=once))
+    board = board_behind_probe(FAILS_ONCE.format(once=once))
     with attach(board, "physical", log_directory=tmp_path / "logs") as connection:
         assert "was reset" in connection.describe()
 
 
-def test_openocd_trouble_stays_with_a_working_probe(plug: Plug, behind: Callable[[str], Board], tmp_path: Path) -> None:
+def test_openocd_error_with_a_working_probe_is_raised(
+    plug: Plug, board_behind_probe: Callable[[str], Board], tmp_path: Path
+) -> None:
     plug(HangingStLink(SERIAL))
     with (
         pytest.raises(ProbeError, match="OpenOCD"),
-        attach(behind(FAILS_ONCE.format(once=tmp_path / "once")), "physical", log_directory=tmp_path / "logs"),
+        attach(
+            board_behind_probe(FAILS_ONCE.format(once=tmp_path / "once")), "physical", log_directory=tmp_path / "logs"
+        ),
     ):
         pass
 
 
-# It allows no debugger in Stop mode (RM0385, 40.16: DBGMCU_CR), and enters it (ARM DDI 0403E, B3.2.7: SLEEPDEEP).
+# Disables debugging in Stop mode (RM0385, 40.16: DBGMCU_CR), and enters it (ARM DDI 0403E, B3.2.7: SLEEPDEEP).
 STOPS = """
         .word   0x20001000
         .word   start + 1
@@ -130,16 +134,18 @@ loop:   wfi
 """
 
 
-def test_chip_in_stop_mode_is_reached_under_reset(plug: Plug, behind: Callable[[str], Board], tmp_path: Path) -> None:
+def test_chip_in_stop_mode_is_reached_under_reset(
+    plug: Plug, board_behind_probe: Callable[[str], Board], tmp_path: Path
+) -> None:
     plug(HangingStLink(SERIAL))
-    board = behind("")
+    board = board_behind_probe("")
     image = read_image(board, assemble(STOPS, tmp_path).elf)
-    said: list[str] = []
+    messages: list[str] = []
     with attach(board, "physical", log_directory=tmp_path / "first") as connection:
         connection.program(image)
-        with pytest.raises(ProbeError):  # It takes its clock away from the debugger.
+        with pytest.raises(ProbeError):  # It disables the debugger's clock.
             connection.reset(halt=False)
-    with attach(board, "physical", log_directory=tmp_path / "second", say=said.append) as connection:
+    with attach(board, "physical", log_directory=tmp_path / "second", say=messages.append) as connection:
         assert connection.gdb.read_register("pc") == image.symbols["start"]
         assert connection.first_difference(image) is None
-    assert said == ["the chip does not answer; trying again under reset"]
+    assert messages == ["the chip does not answer; trying again under reset"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting in line for a physical board: only the USB bus is a fake, and a software model is behind the probe."""
+"""Waiting for a physical board. Only the USB bus is a fake; a software model is behind the probe."""
 
 import os
 import pwd
@@ -17,8 +17,7 @@ import yaml
 from tests.probe.fake_usb import plug_in
 from utvm import boards
 from utvm.base.storage import lock
-from utvm.options import build_record as made
-from utvm.options import words
+from utvm.options import build_record, words
 from utvm.paths import ROOT
 from utvm.probe.virtual import start_virtual
 from utvm.selection import BoardSelection
@@ -26,37 +25,37 @@ from utvm.selection import BoardSelection
 _BUS = ROOT / "tests" / "hil" / "usb_bus"
 
 
-def test_without_a_number_it_waits_for_ever() -> None:
-    assert made(BoardSelection, {}).wait == 0.0
-    assert made(BoardSelection, {"wait": "1.5"}).wait == 1.5
-    for_ever = made(BoardSelection, {"wait": True})
-    assert words(for_ever) == ["--wait=inf"]
-    assert made(BoardSelection, {"wait": "inf"}) == for_ever
+def test_wait_without_a_number_is_unlimited() -> None:
+    assert build_record(BoardSelection, {}).wait == 0.0
+    assert build_record(BoardSelection, {"wait": "1.5"}).wait == 1.5
+    unlimited = build_record(BoardSelection, {"wait": True})
+    assert words(unlimited) == ["--wait=inf"]
+    assert build_record(BoardSelection, {"wait": "inf"}) == unlimited
 
 
-def test_who_waits_is_told_for_whom_and_comes_next(tmp_path: Path) -> None:
+def test_waiting_names_the_holder(tmp_path: Path) -> None:
     hold = "import sys, time; from pathlib import Path; from utvm.base.storage import lock\n"
     hold += "with lock.hold('a probe', directory=Path(sys.argv[1])):\n    print(flush=True)\n    time.sleep(60)\n"
     holder = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path), "hil"], stdout=subprocess.PIPE)
     assert holder.stdout and holder.stdout.readline()
-    told = list[str]()
+    holders = list[str]()
 
-    def end_the_holder(who: str) -> None:
-        told.append(who)
+    def end_holder(description: str) -> None:
+        holders.append(description)
         holder.kill()
         holder.wait()
 
-    with lock.hold("a probe", directory=tmp_path, patience=60.0, waiting=end_the_holder):
-        assert len(told) == 1
+    with lock.hold("a probe", directory=tmp_path, patience=60.0, waiting=end_holder):
+        assert len(holders) == 1
     user = pwd.getpwuid(os.getuid()).pw_name
-    assert re.match(rf"held by {user}: {tmp_path} hil \(pid {holder.pid}, since \d{{4}}-", told[0])
+    assert re.match(rf"held by {user}: {tmp_path} hil \(pid {holder.pid}, since \d{{4}}-", holders[0])
 
 
 class Desk:
     """A board on a fake USB bus, for commands in processes of their own."""
 
     def __init__(self, folder: Path) -> None:
-        # Physical boards are locked for all users of this machine.
+        # The lock of a physical board is shared by all users of this machine.
         self.serial = f"WAIT-{os.getpid()}"
         self._folder = folder
         known = boards.load("stm32f746")
@@ -70,10 +69,10 @@ class Desk:
         plug_in(folder / "usb", "1", self.serial)
 
     def start(self, log: Path, *words: str) -> "subprocess.Popen[bytes]":
-        where = (f"--board={self.board}", f"--serial={self.serial}")
+        selection = (f"--board={self.board}", f"--serial={self.serial}")
         with log.open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "utvm", *words, *where],
+                [sys.executable, "-m", "utvm", *words, *selection],
                 env={**os.environ, "PYTHONPATH": f"{_BUS}:{ROOT}", "FAKE_USB": str(self._folder / "usb")},
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -82,28 +81,28 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
-    yield made
-    made.chip.stop()
+    desk = Desk(tmp_path)
+    yield desk
+    desk.chip.stop()
 
 
 @pytest.mark.slow
 def test_waiting_command_gets_the_board_and_others_name_the_holder(desk: Desk, tmp_path: Path) -> None:
-    waits, hurries = tmp_path / "waits.txt", tmp_path / "hurries.txt"
+    waiting_log, impatient_log = tmp_path / "waits.txt", tmp_path / "hurries.txt"
     suites = ("hil", "--suite=health", f"--report-dir={tmp_path / 'reports'}")
     with lock.hold(f"st-link {desk.serial}"):
-        waiting = desk.start(waits, *suites, "--wait")
+        waiting = desk.start(waiting_log, *suites, "--wait")
         model = f"--model={ROOT / 'models' / 'digits' / 'digits.onnx'}"
-        hurrying = desk.start(hurries, "model.run", model)
-        assert hurrying.wait(200) == 3, hurries.read_text()
+        impatient = desk.start(impatient_log, "model.run", model)
+        assert impatient.wait(200) == 3, impatient_log.read_text()
         deadline = time.monotonic() + 200
-        while f"waiting for st-link {desk.serial}, held by " not in " ".join(waits.read_text().split()):
-            assert waiting.poll() is None and time.monotonic() < deadline, waits.read_text()
+        while f"waiting for st-link {desk.serial}, held by " not in " ".join(waiting_log.read_text().split()):
+            assert waiting.poll() is None and time.monotonic() < deadline, waiting_log.read_text()
             time.sleep(0.05)
-    assert waiting.wait(300) == 0, waits.read_text()
-    assert "PASSED on a PHYSICAL stm32f746" in waits.read_text()
-    said = " ".join(hurries.read_text().split())
+    assert waiting.wait(300) == 0, waiting_log.read_text()
+    assert "PASSED on a PHYSICAL stm32f746" in waiting_log.read_text()
+    output = " ".join(impatient_log.read_text().split())
     user = pwd.getpwuid(os.getuid()).pw_name
-    assert f"st-link {desk.serial} is busy, held by {user}: " in said
-    assert f"(pid {os.getpid()}, since " in said
-    assert "--wait" in said
+    assert f"st-link {desk.serial} is busy, held by {user}: " in output
+    assert f"(pid {os.getpid()}, since " in output
+    assert "--wait" in output

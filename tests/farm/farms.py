@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A farm of two hosts on loopback. labgrid is real.
+"""A farm of two hosts on loopback, with the real labgrid.
 
-The second host is reached by ssh: a stand-in for it, which runs here what it would run there, or breaks when told.
+The second host is reached by a fake ssh, which runs commands on this computer, or fails on request.
 """
 
 import contextlib
@@ -23,28 +23,28 @@ from utvm.farm import client
 from utvm.farm.client import FarmClient, labgrid_python
 from utvm.paths import ROOT
 
-_STAND_IN = """#!/bin/sh
+_FAKE_SSH = """#!/bin/sh
 rm "$(dirname "$0")/broken" 2>/dev/null && exit 255
 while :; do case $1 in -o | -l) shift 2 ;; -*) shift ;; *) break ;; esac; done
 shift
 sh -c "$*"
 """
 HELPER = Path(client.__file__).with_name("helper.py")
-LONG = 300.0  # Seconds; nothing takes as long, but a machine may be busy.
+LONG = 300.0  # Seconds; more than anything takes, also on a busy machine.
 
 
 class Farm:
-    """The address of a farm, and commands that are given to it.
+    """The address of a farm, and commands that use it.
 
     Args:
-        folder: its own.
+        folder: a folder of its own.
     """
 
     def __init__(self, folder: Path) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         ssh = folder / "bin" / "ssh"
         ssh.parent.mkdir(parents=True)
-        ssh.write_text(_STAND_IN)
+        ssh.write_text(_FAKE_SSH)
         ssh.chmod(0o755)
         caches = folder / "caches" / "utvm"
         caches.mkdir(parents=True)
@@ -55,21 +55,21 @@ class Farm:
         self._broken = ssh.with_name("broken")
 
     def inv(self, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
-        """Give a command to it."""
+        """Run a command with this farm."""
         return inv(*words, timeout=LONG, LG_COORDINATOR=self.address, **env)
 
     def break_ssh(self) -> None:
-        """Have the next connection to a host break."""
+        """Let the next connection to a host fail."""
         self._broken.touch()
 
     @contextlib.contextmanager
-    def begun(self, *words: str, folder: Path = ROOT, **env: str) -> Iterator[subprocess.Popen[str]]:
-        """Have a command run for the length of a ``with`` block."""
+    def started(self, *words: str, folder: Path = ROOT, **env: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a command for the length of a ``with`` block."""
         command = [sys.executable, "-m", "utvm", *words]
-        own = env or self.hosts
-        whole = {**os.environ, **own, "LG_COORDINATOR": self.address, "PYTHONUNBUFFERED": "1"}
+        variables = env or self.hosts
+        environment = {**os.environ, **variables, "LG_COORDINATOR": self.address, "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
-            command, cwd=folder, env=whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as run:
             try:
                 yield run
@@ -78,59 +78,59 @@ class Farm:
                 run.communicate(timeout=LONG)
 
     def client(self) -> FarmClient:
-        """Return a session with it."""
+        """Return a session with the coordinator."""
         return FarmClient(self.address, self.log, lambda _: None)
 
 
 def until(run: subprocess.Popen[str], words: str, stream: IO[str] | None = None) -> str:
-    """Read what a run says until it says these words; return all of it.
+    """Read the output of a process up to a line with these words; return all of it.
 
     Args:
-        stream: where it says it; by default its standard output.
+        stream: the stream to read; by default standard output.
     """
     stream = stream or run.stdout
     assert stream
-    said = ""
+    output = ""
     for line in stream:
-        said += line
+        output += line
         if words in line:
-            return said
-    raise AssertionError(f"it ended without {words!r}: {said}")
+            return output
+    raise AssertionError(f"it ended without {words!r}: {output}")
 
 
-def process(*words: str) -> psutil.Process:
-    """Return the process that has all of these in its command line, once what ends has ended."""
-    found: list[psutil.Process] = []
+def find_process(*words: str) -> psutil.Process:
+    """Return the only process with all of these words in its command line; wait until others have ended."""
+    processes: list[psutil.Process] = []
 
-    def alone() -> bool:
-        found[:] = [each for each in psutil.process_iter(["cmdline"]) if _has(each, words)]
-        return len(found) == 1
+    def is_unique() -> bool:
+        processes[:] = [one for one in psutil.process_iter(["cmdline"]) if _has(one, words)]
+        return len(processes) == 1
 
-    wait_for(alone)
-    return found[0]
+    wait_for(is_unique)
+    return processes[0]
 
 
-def kill_a_keeper(pid: int) -> None:
-    """Kill a helper that keeps a lease of a run, once there is one."""
+def kill_lease_holder(pid: int) -> None:
+    """Kill the helper that holds a lease of a run, as soon as there is one."""
 
-    def killed() -> bool:
-        for each in below(pid, str(HELPER)):
-            # It may end of itself meanwhile, and then it is another's turn.
+    def kill() -> bool:
+        for helper in below(pid, str(HELPER)):
+            # It may have ended already; then try the next one.
             with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
+                helper.kill()
                 return True
         return False
 
-    wait_for(killed)
+    wait_for(kill)
 
 
-def _has(each: psutil.Process, words: tuple[str, ...]) -> bool:
-    line = " ".join(each.info["cmdline"] or ())
+def _has(candidate: psutil.Process, words: tuple[str, ...]) -> bool:
+    line = " ".join(candidate.info["cmdline"] or ())
     return all(word in line for word in words)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + LONG
     while not condition():
         assert time.monotonic() < deadline
@@ -138,28 +138,28 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def holders(client: FarmClient) -> dict[str, Any]:
-    """Return who has which place."""
-    return {each["place"]: each["holder"] for each in client.call("list")["places"]}
+    """Return the holder of each place."""
+    return {place["place"]: place["holder"] for place in client.call("list")["places"]}
 
 
 @contextlib.contextmanager
 def two_hosts(folder: Path, desk: str, shelf: str) -> Iterator[Farm]:
-    """Have a farm: the host desk, which is this computer, and shelf, which is far away.
+    """Start a farm: the host desk, which is this computer, and shelf, which is remote.
 
     Args:
-        desk, shelf: the virtual boards of each.
+        desk, shelf: the virtual boards of each host.
     """
     labgrid_python(lambda _: None)
     farm = Farm(folder)
     port = farm.address.rpartition(":")[2]
-    here = ("--name", "desk", "--address", "localhost", "--virtual", desk)
-    with farm.begun("farm.up", "--port", port, *here) as up:
+    desk_options = ("--name", "desk", "--address", "localhost", "--virtual", desk)
+    with farm.started("farm.up", "--port", port, *desk_options) as up:
         until(up, "boards are offered")
-        there = ("--name", "shelf", "--address", "shelf.invalid", "--virtual", shelf)
+        shelf_options = ("--name", "shelf", "--address", "shelf.invalid", "--virtual", shelf)
         project = folder / "shelf"
         project.mkdir()
         rules = "boards: [{board: host}]\nfarm: {bad_after: 2, well_after: 2}\n"
         (project / "utvm.yaml").write_text(rules, encoding="utf-8")
-        with farm.begun("farm.export", *there, folder=project) as export:
+        with farm.started("farm.export", *shelf_options, folder=project) as export:
             until(export, "boards are offered")
             yield farm

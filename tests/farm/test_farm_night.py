@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night on a farm of two hosts: one lease a turn, and another board where a host or a keeper breaks."""
+"""A nightly run on a farm of two hosts: one lease for each job, and another board after a failure of a host or lease
+holder."""
 
 import csv
 import json
@@ -17,7 +18,7 @@ import pytest
 import yaml
 
 from tests.cli.running import inv
-from tests.farm.farms import LONG, Farm, holders, kill_a_keeper, process, two_hosts, until, wait_for
+from tests.farm.farms import LONG, Farm, find_process, holders, kill_lease_holder, two_hosts, until, wait_for
 from tests.faults.in_farm import in_farm
 from tests.faults.place import environment_of
 from utvm.hil.schemas import read_report
@@ -26,8 +27,8 @@ from utvm.paths import ROOT
 pytestmark = pytest.mark.slow
 
 
-def _night(folder: Path, *entries: dict[str, object]) -> tuple[str, ...]:
-    """Return the words that run a night of these boards."""
+def _write_nightly_list(folder: Path, *entries: dict[str, object]) -> tuple[str, ...]:
+    """Write a nightly list of these boards; return the command that runs it."""
     config = folder / "night.yaml"
     shared = {"place": "farm", "suites": ["health"]}
     config.write_text(yaml.safe_dump({"boards": [shared | entry for entry in entries]}))
@@ -36,10 +37,10 @@ def _night(folder: Path, *entries: dict[str, object]) -> tuple[str, ...]:
 
 def _boards(folder: Path) -> list[dict[str, Any]]:
     content: dict[str, Any] = json.loads((folder / "latest" / "nightly.json").read_text())
-    for each in content["boards"]:
-        if each["report"]:
-            report = read_report(folder / "latest" / each["report"])
-            assert report["environment"]["place"]["lease"] == each["lease"]
+    for board in content["boards"]:
+        if board["report"]:
+            report = read_report(folder / "latest" / board["report"])
+            assert report["environment"]["place"]["lease"] == board["lease"]
     return list(content["boards"])
 
 
@@ -49,29 +50,29 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
         yield farm
 
 
-def test_each_job_has_one_lease_and_another_board_after_trouble(farm: Farm, tmp_path: Path) -> None:
+def test_job_has_one_lease_and_another_board_after_a_failure(farm: Farm, tmp_path: Path) -> None:
     farm.break_ssh()
-    done = farm.inv(*_night(tmp_path, {"board": "host", "count": 2}), **farm.with_ssh)
-    assert done.returncode == 0, done.stdout
-    leases = [each["lease"] for each in _boards(tmp_path)]
+    completed = farm.inv(*_write_nightly_list(tmp_path, {"board": "host", "count": 2}), **farm.with_ssh)
+    assert completed.returncode == 0, completed.stdout
+    leases = [board["lease"] for board in _boards(tmp_path)]
     (earlier,) = [one for lease in leases for one in lease["earlier"]]
     assert earlier["why"].startswith("health check: rsync lost its connection")
-    # Three boards in all, each once, and one lease for both its health check and its suites.
-    had = [*(lease["place"] for lease in leases), earlier["place"]]
-    assert sorted(had) == ["desk-host-1", "shelf-host-1", "shelf-host-2"]
-    assert done.stdout.count(": leased ") == 3
+    # Three boards, each once, with one lease for both health check and suites.
+    places = [*(lease["place"] for lease in leases), earlier["place"]]
+    assert sorted(places) == ["desk-host-1", "shelf-host-1", "shelf-host-2"]
+    assert completed.stdout.count(": leased ") == 3
     with farm.client() as client:
         assert not any(holders(client).values())
 
 
-@pytest.mark.nightly  # by day, one that dies in line
-def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Path) -> None:
-    with farm.begun(*_night(tmp_path, {"board": "host", "tags": "host=shelf"}), **farm.with_ssh) as run:
+@pytest.mark.nightly  # the daily test ends a lease holder in line
+def test_job_moves_to_another_board_without_its_lease_holder(farm: Farm, tmp_path: Path) -> None:
+    with farm.started(*_write_nightly_list(tmp_path, {"board": "host", "tags": "host=shelf"}), **farm.with_ssh) as run:
         until(run, "leased shelf-host-")
-        kill_a_keeper(run.pid)
-        said, _ = run.communicate(timeout=LONG)
+        kill_lease_holder(run.pid)
+        output, _ = run.communicate(timeout=LONG)
     (board,) = _boards(tmp_path)
-    assert (run.returncode, board["verdict"]) == (0, "passed"), said
+    assert (run.returncode, board["verdict"]) == (0, "passed"), output
     (earlier,) = board["lease"]["earlier"]
     assert earlier["why"] == f"the lease of {earlier['place']} was lost: its lease holder has exited"
     assert board["lease"]["place"] != earlier["place"]
@@ -86,54 +87,52 @@ def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Pat
         ({"board": "host", "tags": "shelf"}, "--tags 'shelf' is not a tag"),
     ],
 )
-def test_a_list_that_asks_for_no_board_of_a_farm_is_refused(
-    farm: Farm, tmp_path: Path, entry: dict[str, object], complaint: str
-) -> None:
-    done = farm.inv(*_night(tmp_path, entry))
-    assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
+def test_invalid_nightly_list_is_refused(farm: Farm, tmp_path: Path, entry: dict[str, object], complaint: str) -> None:
+    completed = farm.inv(*_write_nightly_list(tmp_path, entry))
+    assert (completed.returncode, complaint in completed.stderr) == (2, True), completed.stderr
     assert not (tmp_path / "latest").exists()
 
 
 @pytest.mark.nightly
-def test_night_of_twenty_faulty_boards_is_reported_right(tmp_path: Path) -> None:
+def test_faults_of_twenty_boards_are_reported(tmp_path: Path) -> None:
     chance = random.Random(18)
     entries = ({"board": "stm32f746"}, {"board": "host", "count": 14}, {"board": "host", "tags": "host=attic"})
-    words = _night(tmp_path, *entries)
+    words = _write_nightly_list(tmp_path, *entries)
     (tmp_path / "utvm.yaml").write_text("boards: [{board: host}]\n")
     boards = ",".join(["host"] * 9)
     with two_hosts(tmp_path / "farm", f"{boards},stm32f746", f"{boards},stm32f746") as farm:
-        with farm.begun(*words, folder=tmp_path, **farm.with_ssh) as run:
+        with farm.started(*words, folder=tmp_path, **farm.with_ssh) as run:
             until(run, "leased ")
-            exporter = process("labgrid.remote.exporter", farm.address, "shelf")
-            for strike in (farm.break_ssh, exporter.kill, lambda: kill_a_keeper(run.pid)):
+            exporter = find_process("labgrid.remote.exporter", farm.address, "shelf")
+            for inject in (farm.break_ssh, exporter.kill, lambda: kill_lease_holder(run.pid)):
                 time.sleep(chance.uniform(0, 15))
-                strike()
-            said, _ = run.communicate(timeout=4 * LONG)  # Thirty-two runs
+                inject()
+            output, _ = run.communicate(timeout=4 * LONG)  # Thirty-two runs
         pages = farm.inv("history.export", "--format", "pages", "--output", tmp_path / "pages", cwd=tmp_path)
         farm.inv("history.export", "--output", tmp_path / "outcomes.csv", "--format", "outcomes", cwd=tmp_path)
         with farm.client() as client:
             client.call("reap", now=time.time() + 3600)
             assert not any(holders(client).values())
     results = _boards(tmp_path)
-    passed = [each for each in results if each["verdict"] == "passed"]
-    struck = [each["lease"] for each in results if each not in passed and each["lease"]]
-    # There is no attic. Of three strikes two may hit one turn: it had another board once, and has none again.
-    assert (run.returncode, len(results) - len(passed)) == (3, 1 + len(struck)), said
-    assert all(lease["earlier"] for lease in struck) and len(struck) < 3, said
-    had = [each["lease"]["place"] for each in results if each["lease"]]
-    assert len(had) == len({*had}) == 15
-    assert any(each["lease"]["earlier"] for each in results if each["lease"]), said
+    passed = [board for board in results if board["verdict"] == "passed"]
+    failed_leases = [board["lease"] for board in results if board not in passed and board["lease"]]
+    # The host attic does not exist. Two of three faults may hit one job: it gets only one other board.
+    assert (run.returncode, len(results) - len(passed)) == (3, 1 + len(failed_leases)), output
+    assert all(lease["earlier"] for lease in failed_leases) and len(failed_leases) < 3, output
+    places = [board["lease"]["place"] for board in results if board["lease"]]
+    assert len(places) == len({*places}) == 15
+    assert any(board["lease"]["earlier"] for board in results if board["lease"]), output
     assert pages.returncode == 0, pages.stderr
     assert "stm32f746" in (tmp_path / "pages" / "index.html").read_text()
-    reports = [read_report(tmp_path / "latest" / each["report"]) for each in passed]
+    reports = [read_report(tmp_path / "latest" / board["report"]) for board in passed]
     with (tmp_path / "outcomes.csv").open(newline="") as file:
-        remembered = {row["run_id"]: row["outcome"] for row in csv.DictReader(file)}
-    # Of boards that were given up, too; theirs are no answers.
-    assert {report["run_id"] for report in reports} <= remembered.keys()
-    assert {remembered[report["run_id"]] for report in reports} == {"passed"}
+        outcomes = {row["run_id"]: row["outcome"] for row in csv.DictReader(file)}
+    # Runs that were repeated on another board are in the file, too, but are not passed.
+    assert {report["run_id"] for report in reports} <= outcomes.keys()
+    assert {outcomes[report["run_id"]] for report in reports} == {"passed"}
 
 
-# Of a night's own processes and of those that the farm consists of, by what their command lines have.
+# Processes of a nightly run and of the farm, by words of their command lines.
 _PROCESSES = (
     "nightly",
     "hil",
@@ -147,28 +146,28 @@ _PROCESSES = (
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", _PROCESSES)
-def test_whatever_is_killed_in_a_night_the_next_one_works(tmp_path: Path, name: str) -> None:
+def test_next_nightly_run_works_after_a_kill(tmp_path: Path, name: str) -> None:
     chance = random.Random(19)
-    words = _night(tmp_path, {"board": "host", "count": 2})
-    with in_farm(tmp_path) as there:
+    words = _write_nightly_list(tmp_path, {"board": "host", "count": 2})
+    with in_farm(tmp_path) as farm:
         command = [sys.executable, "-m", "utvm", *words]
-        environment = {**os.environ, **there.environment}
+        environment = {**os.environ, **farm.environment}
         with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as night:
             time.sleep(chance.uniform(2, 8))
             wait_for(lambda: _kill(name, tmp_path, chance) or night.poll() is not None)
-        assert not there.left()
-        done = inv(*words, timeout=LONG, **there.environment)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert not farm.leftovers()
+        completed = inv(*words, timeout=LONG, **farm.environment)
+        assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def _kill(name: str, mark: Path, chance: random.Random) -> bool:
-    """Kill a process of the test that has this in its command line; return whether there is one."""
-    found = [
-        each
-        for each in psutil.process_iter(["cmdline"])
-        if any(word == name or word.endswith(f"/{name}") for word in each.info["cmdline"] or ())
-        and str(mark).encode() in environment_of(each.pid)
+    """Kill one of the test's processes with this word in its command line; return whether there was one."""
+    processes = [
+        one
+        for one in psutil.process_iter(["cmdline"])
+        if any(word == name or word.endswith(f"/{name}") for word in one.info["cmdline"] or ())
+        and str(mark).encode() in environment_of(one.pid)
     ]
-    if found:
-        chance.choice(found).kill()
-    return bool(found)
+    if processes:
+        chance.choice(processes).kill()
+    return bool(processes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts of a farm by way of real ssh: an sshd of the test's own, for this computer under two more names."""
+"""Two hosts of a farm through real ssh: an sshd of the test, for this computer under two further names."""
 
 import contextlib
 import getpass
@@ -25,12 +25,12 @@ _DAEMON = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
 @contextlib.contextmanager
-def _ssh(folder: Path) -> Iterator[Path]:
-    """Have a folder with an ssh that knows first and second: this computer, by way of a real sshd."""
+def _ssh_to_two_hosts(folder: Path) -> Iterator[Path]:
+    """Start a real sshd; yield a folder with an ssh that knows first and second, both this computer."""
     if _DAEMON is None:
         pytest.skip("sshd is not installed: sudo apt-get install openssh-server")
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # Where it has no service of its own, root's sshd misses it.
+        Path("/run/sshd").mkdir(exist_ok=True)  # root's sshd needs this folder, which its service normally creates.
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
     port, pid = free_port(), folder / "sshd.pid"
@@ -67,37 +67,39 @@ def _port_in(folder: Path) -> str:
     return (folder / "config").read_text().partition("Port ")[2].split()[0]
 
 
-@pytest.mark.nightly  # It takes a minute, and an sshd that few desks have.
-def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
+@pytest.mark.nightly  # It takes a minute, and needs an sshd.
+def test_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
     labgrid_python(lambda _: None)
     farm = Farm(tmp_path / "farm")
     port = farm.address.rpartition(":")[2]
     (tmp_path / "ssh").mkdir()
     with contextlib.ExitStack() as stack:
-        programs = stack.enter_context(_ssh(tmp_path / "ssh"))
+        programs = stack.enter_context(_ssh_to_two_hosts(tmp_path / "ssh"))
         with_ssh = {"PATH": f"{programs}:{os.environ['PATH']}"}
-        up = stack.enter_context(farm.begun("farm.up", "--port", port, "--name", "first", "--virtual", "stm32f746"))
+        up = stack.enter_context(farm.started("farm.up", "--port", port, "--name", "first", "--virtual", "stm32f746"))
         until(up, "boards are offered")
         words = ("--port", port, "--name", "second", "--address", f"second:{_port_in(tmp_path / 'ssh')}")
         second = stack.enter_context(
-            farm.begun("farm.export", "--through", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh)
+            farm.started(
+                "farm.export", "--through", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh
+            )
         )
         until(second, "boards are offered")
-        done = farm.inv(
+        completed = farm.inv(
             *("hil", "--board", "host", "--suite", "health", "--in", "farm", "--report-dir", tmp_path / "reports"),
             **with_ssh,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert completed.returncode == 0, completed.stdout + completed.stderr
         lease = read_report(tmp_path / "reports")["environment"]["place"]["lease"]
         assert (lease["place"][:-1], lease["host"]) == ("second-host-", "second")
-        # Killed outright in mid-run, it leaves nothing there, and the board is free.
-        run = stack.enter_context(farm.begun("hil", "--board", "host", "--in", "farm", **with_ssh))
+        # A run that is killed leaves nothing on the host, and the board is free.
+        run = stack.enter_context(farm.started("hil", "--board", "host", "--in", "farm", **with_ssh))
         until(run, "leased second-host-")
         run.kill()
         run.wait()
         again = farm.inv("hil", "--board", "host", "--suite", "health", "--in", "farm", **with_ssh)
         assert again.returncode == 0, again.stdout + again.stderr
-        # Both boards there are served to a tracker here, and ssh leads the ports there and back.
+        # Both remote boards register at a local tracker, through ports that ssh forwards.
         search = ("--board", "host", "--trials", "4", "--log", tmp_path / "log", "--in", "farm", "--count", "2")
         tuned = farm.inv("model.tune", ROOT / "models" / "digits" / "digits.onnx", *search, **with_ssh)
         assert tuned.returncode == 0, tuned.stdout + tuned.stderr
@@ -110,9 +112,9 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
     ("first", "code", "complaint"),
     [("-oProxyCommand=true", 2, "is not a host name"), ("nowhere.invalid", 3, "nowhere.invalid")],
 )
-def test_what_cannot_be_joined_is_said(tmp_path: Path, first: str, code: int, complaint: str) -> None:
-    done = Farm(tmp_path / "farm").inv("farm.export", f"--through={first}", "--virtual", "host")
-    assert (done.returncode, complaint in done.stderr) == (code, True), done.stderr
+def test_invalid_farm_host_is_an_error(tmp_path: Path, first: str, code: int, complaint: str) -> None:
+    completed = Farm(tmp_path / "farm").inv("farm.export", f"--through={first}", "--virtual", "host")
+    assert (completed.returncode, complaint in completed.stderr) == (code, True), completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -125,12 +127,14 @@ def test_what_cannot_be_joined_is_said(tmp_path: Path, first: str, code: int, co
         ("[fe80::2]:2222", "fe80::2", 2222),
     ],
 )
-def test_an_address_may_have_a_port(address: str, host: str, port: int) -> None:
+def test_address_may_have_a_port(address: str, host: str, port: int) -> None:
     parsed = parse_host("", address)
     assert (parsed.address, parsed.port) == (host, port)
 
 
 @pytest.mark.parametrize("address", ["desk:x", "desk:0", "desk:65536", "[::1]:x"])
-def test_a_port_that_no_host_has_is_refused(tmp_path: Path, address: str) -> None:
-    done = Farm(tmp_path / "farm").inv("farm.export", "--address", address, "--virtual", "host")
-    assert done.returncode == 2 and f"error: --address {address}: its port is not from 1 to 65535" in done.stderr
+def test_invalid_port_of_an_address_is_refused(tmp_path: Path, address: str) -> None:
+    completed = Farm(tmp_path / "farm").inv("farm.export", "--address", address, "--virtual", "host")
+    assert (
+        completed.returncode == 2 and f"error: --address {address}: its port is not from 1 to 65535" in completed.stderr
+    )

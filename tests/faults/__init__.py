@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault campaign: runs of suites that are struck at a random moment, and what they say of it.
+"""The fault campaign: runs of suites in which a fault is injected at a random moment, and a check of their result.
 
-``python -m tests.faults run`` strikes, ``python -m tests.faults page`` writes docs/reliability.md of the results.
-``table.yaml`` says what there is to strike, and what a run may say then.
+``python -m tests.faults run`` injects faults, ``python -m tests.faults page`` writes the results to
+docs/reliability.md. ``table.yaml`` lists the faults and the allowed results.
 """

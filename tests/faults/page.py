@@ -67,112 +67,122 @@ software model behind the real OpenOCD.
 """
 
 
-_FOUND = "## Results: "
+_RESULTS = "## Results: "
 
 
 def write(results: Sequence[Path]) -> int:
     """Write the results of one or several campaigns to the page."""
     campaigns = [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in results]
-    own = f"{_FOUND}{', '.join(sorted({place for campaign in campaigns for place in campaign[0]['places']}))}\n"
-    _, *sections = re.split(f"^(?={_FOUND})", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    kept = [each.rstrip("\n") + "\n" for each in sections if not each.startswith(own)]
-    PAGE.write_text("\n".join((head(), *kept, f"{own}\n{_found(campaigns)}")), encoding="utf-8")
+    heading = f"{_RESULTS}{', '.join(sorted({place for campaign in campaigns for place in campaign[0]['places']}))}\n"
+    _, *sections = re.split(f"^(?={_RESULTS})", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    others = [section.rstrip("\n") + "\n" for section in sections if not section.startswith(heading)]
+    PAGE.write_text("\n".join((head(), *others, f"{heading}\n{_results(campaigns)}")), encoding="utf-8")
     return 0
 
 
 def head() -> str:
-    """Return the part of the page that follows from the table alone."""
-    meant = "\n".join(f"- `{name}`: {meaning}" for name, meaning in endings().items())
+    """Return the part of the page that depends on the table only."""
+    descriptions = "\n".join(f"- `{name}`: {meaning}" for name, meaning in endings().items())
     answers = "the right one passes, exit code 0; the wrong one fails, exit code 1"
-    return _HEAD.format(answers=answers, endings=meant, table=_table(_words(), _KINDS))
+    return _HEAD.format(answers=answers, endings=descriptions, table=_table(_rows(), _KINDS))
 
 
 _KINDS = ("fault", "location", "actions", "boards", "allowed results")
 
 
-def _words() -> list[tuple[str, ...]]:
-    return [(row.name, row.place, *(", ".join(each) for each in (row.deeds, row.boards, row.may))) for row in rows()]
+def _rows() -> list[tuple[str, ...]]:
+    return [
+        (row.name, row.place, *(", ".join(column) for column in (row.actions, row.boards, row.may))) for row in rows()
+    ]
 
 
-def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    done = [result for campaign in campaigns for result in campaign[1:]]
-    landed = [one for one in done if one["landed"]]
-    checked = [one for one in done if one["next_run"]]
-    parts = [*(_of(campaign[0], campaign[1:]) for campaign in campaigns)]
+def _results(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    results = [result for campaign in campaigns for result in campaign[1:]]
+    landed = [result for result in results if result["landed"]]
+    checked = [result for result in results if result["next_run"]]
+    parts = [*(_summary(campaign[0], campaign[1:]) for campaign in campaigns)]
     parts += [
-        f"\n**{len(landed)} of {len(done)} injections took effect**; in the others, the target had already ended.",
+        f"\n**{len(landed)} of {len(results)} injections took effect**; in the others, the target had already ended.",
         f"After {len(checked)} of them an undisturbed run of the same board followed; every run started with the",
         "files that earlier runs had left.\n",
         _table(
             [
-                ("misreported", str(sum(not one["right"] for one in done))),
-                *((what, str(_left(done, words))) for what, words in _LEFT.items()),
-                ("stale locks", str(sum(len(one["stale_locks"]) for one in done))),
-                ("broken next runs", str(sum(one["next_run"] != "answer" for one in checked))),
+                ("misreported", str(sum(not result["right"] for result in results))),
+                *((what, str(_count_leftovers(results, words))) for what, words in _LEFT.items()),
+                ("stale locks", str(sum(len(result["stale_locks"]) for result in results))),
+                ("broken next runs", str(sum(result["next_run"] != "answer" for result in checked))),
             ],
             ("error", "count"),
         ),
         "",
-        _table(_places_and_boards(done), ("location", "board", "injections", "effective", "red")),
+        _table(_places_and_boards(results), ("location", "board", "injections", "effective", "red")),
         "",
         _table(
-            [_line(row, done) for row in rows() if row.place in {one["place"] for one in done}],
+            [_row(row, results) for row in rows() if row.place in {result["place"] for result in results}],
             ("fault", "location", "injections", "effective", "results", "red"),
         ),
     ]
-    if any(_red(one) for one in done):
+    if any(_red(result) for result in results):
         parts += ["\nRed injections; later commits corrected their causes:\n"]
-        parts += [_told(campaign[0], one) for campaign in campaigns for one in campaign[1:] if _red(one)]
+        parts += [_describe(campaign[0], result) for campaign in campaigns for result in campaign[1:] if _red(result)]
     return "\n".join(parts) + "\n"
 
 
-# What the places say of it begins or goes on so; what else is left are processes, containers and hosts.
+# Parts of the messages of locations; all others are about processes, containers and hosts.
 _LEFT = {"leases left after their deadline": " is held by ", "boards given to two": " was given to two", "orphans": ""}
 
 
-def _left(done: Sequence[Mapping[str, Any]], words: str) -> int:
-    others = [each for each in _LEFT.values() if each and each != words]
-    left = (each for one in done for each in one["orphans"])
-    return sum(words in each and (bool(words) or not any(other in each for other in others)) for each in left)
+def _count_leftovers(results: Sequence[Mapping[str, Any]], words: str) -> int:
+    others = [text for text in _LEFT.values() if text and text != words]
+    left = (text for result in results for text in result["orphans"])
+    return sum(words in text and (bool(words) or not any(other in text for other in others)) for text in left)
 
 
-def _of(header: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> str:
-    loads = [one["load"] for one in done]
+def _summary(header: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
+    loads = [result["load"] for result in results]
     busy = f", {header['busy']} processes of load" if header["busy"] else ""
-    places, (count, struck, red) = ", ".join(header["places"]), _counts(done)
+    places, (count, effective, red) = ", ".join(header["places"]), _counts(results)
     return (
         f"- {header['date']}, commit {header['commit'][:7]}, seed {header['seed']}, in {places}: "
-        f"{count} injections, {struck} effective, {red} red; on {header['machine']}, Python {header['python']}, "
+        f"{count} injections, {effective} effective, {red} red; on {header['machine']}, Python {header['python']}, "
         f"load average {min(loads, default=0)} to {max(loads, default=0)}{busy}"
     )
 
 
-def _places_and_boards(done: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    keys = sorted({(one["place"], one["board"]) for one in done})
-    return [(*key, *_counts([one for one in done if (one["place"], one["board"]) == key])) for key in keys]
+def _places_and_boards(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    keys = sorted({(result["place"], result["board"]) for result in results})
+    return [
+        (*key, *_counts([result for result in results if (result["place"], result["board"]) == key])) for key in keys
+    ]
 
 
-def _counts(own: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
-    return str(len(own)), str(sum(one["landed"] for one in own)), str(sum(map(_red, own)))
+def _counts(results: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+    return str(len(results)), str(sum(result["landed"] for result in results)), str(sum(map(_red, results)))
 
 
-def _line(row: Row, done: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    own = [one for one in done if (one["kind"], one["place"]) == (row.name, row.place)]
-    struck = Counter(one["ending"] for one in own)
-    said = ", ".join(f"{name} {count}" for name, count in struck.most_common())
-    count, landed, red = _counts(own)
-    return row.name, row.place, count, landed, said, red
+def _row(row: Row, results: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    injections = [result for result in results if (result["kind"], result["place"]) == (row.name, row.place)]
+    endings = Counter(result["ending"] for result in injections)
+    text = ", ".join(f"{name} {count}" for name, count in endings.most_common())
+    count, landed, red = _counts(injections)
+    return row.name, row.place, count, landed, text, red
 
 
-def _red(one: Mapping[str, Any]) -> bool:
-    return not one["right"] or bool(one["orphans"] or one["stale_locks"]) or one["next_run"] not in ("", "answer")
+def _red(result: Mapping[str, Any]) -> bool:
+    return (
+        not result["right"]
+        or bool(result["orphans"] or result["stale_locks"])
+        or result["next_run"] not in ("", "answer")
+    )
 
 
-def _told(header: Mapping[str, Any], one: Mapping[str, Any]) -> str:
-    more = ", ".join(filter(None, (*one["orphans"], *one["stale_locks"], one["next_run"])))
-    where = f"{one['deed']} at {one['moment']}, {one['board']} in {one['place']}, suite {one['suite']}"
-    named = f"seed {header['seed']}, {one['number']}: {one['kind']} ({where})"
-    return f"- {named}: {one['ending']}{f'; {more}' if more else ''}"
+def _describe(header: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    errors = ", ".join(filter(None, (*result["orphans"], *result["stale_locks"], result["next_run"])))
+    target = (
+        f"{result['action']} at {result['moment']}, {result['board']} in {result['place']}, suite {result['suite']}"
+    )
+    injection = f"seed {header['seed']}, {result['number']}: {result['kind']} ({target})"
+    return f"- {injection}: {result['ending']}{f'; {errors}' if errors else ''}"
 
 
 def _table(lines: Sequence[tuple[str, ...]], titles: tuple[str, ...]) -> str:

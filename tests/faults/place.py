@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the campaign knows of every place where its runs are."""
+"""Locations of the campaign's runs: what all of them have in common."""
 
 import contextlib
 import time
@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_GONE = 90.0  # Seconds that what is left in there may take to go, on whatever busy computer.
+_GONE = 90.0  # Seconds that leftovers may take to disappear, on a busy computer.
 
 
 @dataclass
 class Place:
-    """Where runs are: on this computer, by default.
+    """A location of runs: this computer, by default.
 
     Attributes:
-        words: what chooses the place.
-        environment: variables that a run has, beside those that every run has.
-        patience: seconds that a run may take from the strike to its end, on whatever busy computer.
+        words: options that select the location.
+        environment: further variables of a run.
+        patience: seconds from the fault to the end of the run, on a busy computer.
     """
 
     words: Sequence[str] = ()
@@ -25,31 +25,31 @@ class Place:
     patience: float = 150.0
 
     def inside(self) -> Sequence[int]:
-        """Return the numbers of a run's processes that are not below the command."""
+        """Return the ids of a run's processes that are not descendants of the command."""
         return ()
 
-    def left(self) -> Sequence[str]:
-        """Return what a run has left there that must not be there any more."""
+    def leftovers(self) -> Sequence[str]:
+        """Return things that a run has left there and should not have."""
         return ()
 
     def mend(self) -> None:
-        """Wait until it is again what it was before something was struck."""
+        """Wait until the fault is undone."""
 
-    def do(self, deed: str) -> bool:
-        """Do something in there; return whether there was still something to do it to."""
+    def do(self, action: str) -> bool:
+        """Inject a fault; return whether its target was still there."""
         raise NotImplementedError
 
 
-def at_last(left: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Return what is left when it has had time to go."""
+def remaining(query: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """Return the leftovers after they have had time to disappear."""
     deadline = time.monotonic() + _GONE
-    while (found := left()) and time.monotonic() < deadline:
+    while (leftovers := query()) and time.monotonic() < deadline:
         time.sleep(0.2)
-    return found
+    return leftovers
 
 
 def environment_of(pid: object) -> bytes:
-    """Return the variables of a process, as the kernel has them; none of one that has ended."""
+    """Return the variables of a process from the kernel; an empty string if it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/environ").read_bytes()
     return b""

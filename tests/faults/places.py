@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the campaign's runs are: on this computer, in a container, in the virtual machine, in a farm."""
+"""Locations of the campaign's runs: this computer, a container, the virtual machine, a farm."""
 
 import contextlib
 import subprocess
@@ -14,14 +14,14 @@ import psutil
 from tests.cli.running import inv
 from tests.environment.own_engine import own_engine
 from tests.faults.in_farm import in_farm
-from tests.faults.place import Place, at_last, environment_of
+from tests.faults.place import Place, environment_of, remaining
 from utvm.environment.container import LABEL
 from utvm.environment.machine.settings import Records, records_of
 
-# With one hierarchy of groups, and with one for each kind of thing that is counted.
+# For cgroups with one hierarchy (version 2), and with one for each controller (version 1).
 _GROUPS = ("docker/*/cgroup.procs", "pids/docker/*/cgroup.procs")
-# What is done in the machine, by a shell there. Who looks for a command line must not find its own.
-_DEEDS = {
+# Shell commands for the machine. The patterns do not match their own command line.
+_ACTIONS = {
     "kill command": "pkill --signal KILL --full '[-]-suite'",
     "kill OpenOCD": "pkill --signal KILL openocd",
     "kill virtual board": "pkill --signal KILL --full 'utvm[.]virtual'",
@@ -37,23 +37,23 @@ class _InContainers(Place):
     folder: Path = Path()
 
     def inside(self) -> Sequence[int]:
-        """Return those that are in containers of the campaign's: they are told where its folder is."""
+        """Return the processes in the campaign's containers: their variables have its folder."""
         mark = str(self.folder).encode()
-        found = []
-        for listed in chain(*(Path("/sys/fs/cgroup").glob(groups) for groups in _GROUPS)):
+        pids = []
+        for file in chain(*(Path("/sys/fs/cgroup").glob(groups) for groups in _GROUPS)):
             with contextlib.suppress(OSError):
-                found += [int(pid) for pid in listed.read_text().split() if mark in environment_of(pid)]
-        return sorted(set(found))
+                pids += [int(pid) for pid in file.read_text().split() if mark in environment_of(pid)]
+        return sorted(set(pids))
 
-    def left(self) -> Sequence[str]:
-        """Return containers."""
+    def leftovers(self) -> Sequence[str]:
+        """Return containers that remain."""
         with contextlib.closing(docker.DockerClient(base_url=self.engine)) as client:
-            return at_last(lambda: [f"container {name}" for name in _containers(client)])
+            return remaining(lambda: [f"container {name}" for name in _containers(client)])
 
 
 def _containers(client: docker.DockerClient) -> Sequence[str]:
-    found = client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
-    return [one.name for one in found]
+    containers = client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
+    return [container.name for container in containers]
 
 
 @contextlib.contextmanager
@@ -63,16 +63,16 @@ def _here(_: Path) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def _in_containers(folder: Path) -> Iterator[Place]:
-    """Have an engine of the campaign's own, with the image of the checkout's locks."""
+    """Start a container engine for the campaign, with the image of the checkout's locks."""
     with own_engine() as engine:
-        done = inv("docker.build", timeout=2400, DOCKER_HOST=engine)
-        assert done.returncode == 0, done.stderr
+        completed = inv("docker.build", timeout=2400, DOCKER_HOST=engine)
+        assert completed.returncode == 0, completed.stderr
         yield _InContainers(("--in", "docker"), {"DOCKER_HOST": engine}, engine=engine, folder=folder)
 
 
 @dataclass
 class _InMachine(Place):
-    """The machine's own process is among a run's, to be struck. Where it is emulated, a run takes minutes."""
+    """The machine's own process is a possible target. Without KVM, a run takes minutes."""
 
     patience: float = 1200.0
     records: Records | None = None
@@ -81,18 +81,18 @@ class _InMachine(Place):
         assert self.records
         mark = f"guest={self.records.name},"
         with contextlib.suppress(psutil.NoSuchProcess):
-            return [one.pid for one in psutil.process_iter(["cmdline"]) if mark in str(one.info["cmdline"])]
+            return [process.pid for process in psutil.process_iter(["cmdline"]) if mark in str(process.info["cmdline"])]
         return ()
 
-    def left(self) -> Sequence[str]:
-        """Return commands that still run in there."""
-        return at_last(lambda: [f"in the machine: {line}" for line in self._said(_RUNS_THERE).splitlines()])
+    def leftovers(self) -> Sequence[str]:
+        """Return commands that still run in the machine."""
+        return remaining(lambda: [f"in the machine: {line}" for line in self._output(_RUNS_THERE).splitlines()])
 
-    def do(self, deed: str) -> bool:
-        """Do it by a connection of the campaign's own."""
-        return self._shell(_DEEDS[deed]).returncode == 0
+    def do(self, action: str) -> bool:
+        """Run it through a connection of its own."""
+        return self._shell(_ACTIONS[action]).returncode == 0
 
-    def _said(self, command: str) -> str:
+    def _output(self, command: str) -> str:
         return self._shell(command).stdout
 
     def _shell(self, command: str) -> subprocess.CompletedProcess[str]:
@@ -103,14 +103,14 @@ class _InMachine(Place):
 
 @contextlib.contextmanager
 def _in_machine(folder: Path) -> Iterator[Place]:
-    """Have a machine of the campaign's own."""
-    own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
+    """Start a virtual machine for the campaign."""
+    variables = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
     try:
-        done = inv("vm.up", timeout=2400, **own)
-        assert done.returncode == 0, done.stderr
-        yield _InMachine(("--in", "vm"), own, records=records_of(state=folder / "state" / "utvm"))
+        completed = inv("vm.up", timeout=2400, **variables)
+        assert completed.returncode == 0, completed.stderr
+        yield _InMachine(("--in", "vm"), variables, records=records_of(state=folder / "state" / "utvm"))
     finally:
-        inv("vm.destroy", timeout=600, **own)
+        inv("vm.destroy", timeout=600, **variables)
 
 
 PLACES: Mapping[str, Callable[[Path], contextlib.AbstractContextManager[Place]]] = {
@@ -120,4 +120,4 @@ PLACES: Mapping[str, Callable[[Path], contextlib.AbstractContextManager[Place]]]
     "vm": _in_machine,
     "farm": in_farm,
 }
-"""Each is handed the campaign's folder."""
+"""Functions of the campaign's folder, by name."""

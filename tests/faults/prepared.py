@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Begins runs in copies of a process that has modules and templates loaded: that spares half of what a run costs.
+"""Starts runs as copies of a process with loaded modules and templates, which saves half of a run's time.
 
-What a run does before it has them is struck in runs that are begun as ``./inv`` begins them.
+Faults before they are loaded are injected into runs that start like ``./inv``.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _MODULES = (
     "utvm.hil.suites",
     "utvm.hil.report",
     "utvm.session",
-    # What pytest and the way to a board load only then.
+    # Modules that pytest and the drivers load later.
     "_hypothesis_pytestplugin",
     "_pytest.faulthandler",
     "_pytest.junitxml",
@@ -47,7 +47,7 @@ _MODULES = (
 
 
 class Copy(psutil.Process):  # type: ignore[misc]  # psutil has no types
-    """A run that is a child of another process of ours, which says how it has ended."""
+    """A run that is a child of another process, which reports its exit code."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         super().__init__(pid)
@@ -61,7 +61,7 @@ class Copy(psutil.Process):  # type: ignore[misc]  # psutil has no types
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for its end, as psutil does."""
+        """Wait for its end, like psutil."""
         if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
@@ -72,44 +72,44 @@ class Copy(psutil.Process):  # type: ignore[misc]  # psutil has no types
 
 
 class Prepared:
-    """Such a process; one run at a time.
+    """A process with loaded modules; one run at a time.
 
     Args:
-        environment: variables that it has beside ours: those that a process heeds when it begins.
+        environment: further variables, which a process reads at its start.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._socket, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-m", __name__, str(child_end.fileno())],
                 cwd=ROOT,
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_end.fileno()],
                 start_new_session=True,
                 preexec_fn=with_usual_signals,  # noqa: PLW1509
             )
 
     def close(self) -> None:
-        """End it."""
-        self._ours.close()
+        """End the process."""
+        self._socket.close()
         end_process(self._process, patience=5)
 
-    def begin(self, start: str, words: Sequence[str], environment: Mapping[str, str], output: int) -> Copy:
-        """Run a program of Python there.
+    def start(self, program: str, words: Sequence[str], environment: Mapping[str, str], output: int) -> Copy:
+        """Run a Python program in a copy of the process.
 
         Args:
-            output: where what it prints goes.
+            output: the file descriptor of its output.
         """
-        request = json.dumps({"start": start, "words": words, "environment": dict(environment)}).encode()
-        self._ours.settimeout(None)
-        socket.send_fds(self._ours, [request], [output])
-        return Copy(int(self._ours.recv(_MOST)), self._ours)
+        request = json.dumps({"start": program, "words": words, "environment": dict(environment)}).encode()
+        self._socket.settimeout(None)
+        socket.send_fds(self._socket, [request], [output])
+        return Copy(int(self._socket.recv(_MOST)), self._socket)
 
 
 def _serve(connection: socket.socket) -> tuple[str, int]:
-    """Make a copy for each request; return in it alone, with the request and where its output goes."""
+    """Fork for each request; return in the child only, with the request and the descriptor for its output."""
     while True:
         request, outputs, _, _ = socket.recv_fds(connection, _MOST, 1)
         if not request:
@@ -124,17 +124,17 @@ def _serve(connection: socket.socket) -> tuple[str, int]:
         connection.send(str(code).encode())
 
 
-def _become(request: str, output: int) -> str:
-    """Make this process what it would be, had it been begun for the request; return its program."""
-    wanted = json.loads(request)
+def _prepare(request: str, output: int) -> str:
+    """Set up the process for the request; return the program to run."""
+    content = json.loads(request)
     os.setsid()
     for number in (1, 2):
         os.dup2(output, number)
     os.close(output)
     os.environ.clear()
-    os.environ.update(wanted["environment"])
-    sys.argv = ["-c", *wanted["words"]]
-    program: str = wanted["start"]
+    os.environ.update(content["environment"])
+    sys.argv = ["-c", *content["words"]]
+    program: str = content["start"]
     return program
 
 
@@ -144,9 +144,9 @@ if __name__ == "__main__":
     _pages = pages_of("utvm.hil")
     for _name in _pages.list_templates():
         _pages.get_template(_name)
-    # What copies share is not searched for garbage in each.
+    # Copies do not search the shared objects for garbage.
     gc.freeze()
-    # As the first line of `./inv` has it: a copy may be struck before it has become what was asked for.
+    # Like the first line of `./inv`: a signal may come before the copy is set up.
     for _number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(_number, lambda *_: os._exit(3))
-    exec(_become(*_serve(socket.socket(fileno=int(sys.argv[1])))))
+    exec(_prepare(*_serve(socket.socket(fileno=int(sys.argv[1])))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection that falls silent: bytes neither get through nor come back, and nobody is told."""
+"""A relay whose connections can fall silent: no bytes get through in either direction, and nothing is closed."""
 
 import contextlib
 import socket
@@ -12,11 +12,11 @@ _MOST = 1 << 16
 
 
 class Relay:
-    """A port of this computer that leads to another one, for the length of a ``with`` block.
+    """A local port that forwards to another one, for the length of a ``with`` block.
 
     Args:
-        port: where it leads to.
-        own: the port itself, 0 for any free one; or the path of a Unix socket.
+        port: the port to forward to.
+        own: the port of the relay, 0 for any free one; or the path of a Unix socket.
     """
 
     def __init__(self, port: int, own: int | str = 0) -> None:
@@ -41,35 +41,37 @@ class Relay:
         self._server.close()
 
     def hush(self, seconds: float) -> bool:
-        """Let nothing through for so long; return whether anybody was connected."""
+        """Block all traffic for so many seconds; return whether there was a connection."""
         self._silent_until = time.monotonic() + seconds
         return self._open > 0
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                self.lead(self._server.accept()[0])
+                self.forward(self._server.accept()[0])
 
-    def lead(self, near: socket.socket) -> list[threading.Thread]:
-        """Pass on what comes by a connection, and back."""
+    def forward(self, near: socket.socket) -> list[threading.Thread]:
+        """Forward a connection in both directions."""
         try:
             far = socket.create_connection(("127.0.0.1", self._port))
         except OSError:
             near.close()
             return []
-        ways = [threading.Thread(target=self._pass_on, args=ends, daemon=True) for ends in ((near, far), (far, near))]
-        for way in ways:
-            way.start()
-        return ways
+        threads = [
+            threading.Thread(target=self._pass_on, args=ends, daemon=True) for ends in ((near, far), (far, near))
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
 
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         self._open += 1
-        with one, other, contextlib.suppress(OSError):
-            while piece := one.recv(_MOST):
+        with source, sink, contextlib.suppress(OSError):
+            while piece := source.recv(_MOST):
                 while time.monotonic() < self._silent_until:
                     time.sleep(_LOOK)
-                other.sendall(piece)
-            # What is said of the one end's end is said to the other, too.
-            for each in (one, other):
-                each.shutdown(socket.SHUT_RDWR)
+                sink.sendall(piece)
+            # When one end closes, close the other.
+            for end in (source, sink):
+                end.shutdown(socket.SHUT_RDWR)
         self._open -= 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody else who wants the farm's boards, and a mark on each that nobody has it together with another."""
+"""Another tenant of the farm, and a check that no board has two users at once."""
 
 import contextlib
 import fcntl
@@ -16,30 +16,30 @@ from utvm.errors import UtvmError
 from utvm.farm.client import LeaseHolder
 
 BOARDS = "UTVM_FAULTS_BOARDS"
-"""The folder of the marks, as runs are told it."""
+"""The variable with the folder of the marks."""
 _TWO = "two"
 
 
 @contextlib.contextmanager
-def alone(folder: Path, place: str) -> Iterator[None]:
-    """Have a board for the length of a ``with`` block; where somebody else has it, note that."""
+def sole_user(folder: Path, place: str) -> Iterator[None]:
+    """Use a board for the length of a ``with`` block; record if it has another user."""
     with (folder / place).open("w") as mark:
-        if not _locked(mark):
+        if not _try_lock(mark):
             with (folder / _TWO).open("a") as noted:
                 noted.write(f"{place} was given to two\n")
         yield
 
 
 @contextlib.contextmanager
-def alone_if_told(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have the board of the lease that this process was begun with, where a campaign looks after that."""
+def sole_user_if_checked(variables: Mapping[str, str]) -> Iterator[None]:
+    """Use the board of this process's lease; check for another user if a campaign asks for it."""
     folder, lease = variables.get(BOARDS), variables.get("UTVM_LEASE")
-    with alone(Path(folder), json.loads(lease)["place"]) if folder and lease else contextlib.nullcontext():
+    with sole_user(Path(folder), json.loads(lease)["place"]) if folder and lease else contextlib.nullcontext():
         yield
 
 
 def given_to_two(folder: Path) -> list[str]:
-    """Return which boards two had at once, since this was asked last."""
+    """Return the boards that had two users at once since the last call."""
     with contextlib.suppress(FileNotFoundError):
         noted = (folder / _TWO).read_text().splitlines()
         (folder / _TWO).unlink()
@@ -47,7 +47,7 @@ def given_to_two(folder: Path) -> list[str]:
     return []
 
 
-def _locked(file: IO[str]) -> bool:
+def _try_lock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,13 +56,13 @@ def _locked(file: IO[str]) -> bool:
 
 
 class Rival:
-    """Leases a board now and then, as others would, for the length of a ``with`` block."""
+    """Leases a board now and then, for the length of a ``with`` block."""
 
     def __init__(self, farm: Farm, folder: Path) -> None:
         self.folder = folder
         self._farm = farm
         self._turn, self._over = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._want)
+        self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> "Rival":
         self._thread.start()
@@ -76,11 +76,11 @@ class Rival:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Have it hold nothing for the length of a ``with`` block."""
+        """Release all boards for the length of a ``with`` block."""
         with self._turn:
             yield
 
-    def _want(self) -> None:
+    def _run(self) -> None:
         chance = random.Random()
         while not self._over.wait(chance.uniform(5, 25)):
             with self._turn, contextlib.suppress(UtvmError):
@@ -91,12 +91,12 @@ class Rival:
         with LeaseHolder(self._farm.address, {"board": "host"}, 5, log, lambda _: None) as leasing:
             lease, lost = leasing.wait(), threading.Event()
             lease.when_lost(lost.set)
-            # As every run of ours does: one whose lease was lost may still be letting go.
+            # Like every run of ours: a run that lost its lease may still be ending.
             fence = Path(str(lease.board["work"])) / f"{lease.place}.lock"
             fence.parent.mkdir(parents=True, exist_ok=True)
             with fence.open("w") as handle:
-                while not _locked(handle):
+                while not _try_lock(handle):
                     if lost.wait(0.1):
                         return
-                with alone(self.folder, lease.place):
+                with sole_user(self.folder, lease.place):
                     lost.wait(seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that lack something from their first moment on: memory, files, streams, the terminal."""
+"""Commands with limits from their first moment on: memory, files, streams, the terminal."""
 
 import contextlib
 import fcntl
@@ -26,7 +26,7 @@ _PATIENCE = 150.0
 _GONE = 15.0
 _TERMINAL = 2.5  # Seconds: most commands have ended by then.
 _ANSWERS = {"right": ("passed", 0), "wrong": ("failed", 1)}
-# Words of a command, and its exit code where nothing lacks; those that run a suite are drawn less often.
+# Commands, their exit codes without limits, and how often they are drawn.
 _COMMANDS: Sequence[tuple[str, int, int]] = (
     ("--list", 0, 3),
     ("--version", 0, 2),
@@ -42,7 +42,7 @@ _COMMANDS: Sequence[tuple[str, int, int]] = (
 
 @dataclass(frozen=True)
 class Start:
-    """A command that was started: its words, how it ended, and what it left."""
+    """A command that was started, its ending and its leftovers."""
 
     command: str
     ending: str
@@ -51,11 +51,11 @@ class Start:
     output: str
 
 
-def started(number: int, seed: int, deed: str, amount: float, around: Surroundings) -> Start:
-    """Start a command that lacks something, and wait for its end.
+def run_start(number: int, seed: int, action: str, amount: float, around: Surroundings) -> Start:
+    """Run a command with a limit to its end.
 
     Args:
-        amount: how much of it there is, from 0 to 1.
+        amount: the amount that is available, from 0 to 1.
     """
     chance = random.Random(f"{seed}-{number}-start")
     ((command, code, _),) = chance.choices(_COMMANDS, [weight for _, _, weight in _COMMANDS])
@@ -66,42 +66,42 @@ def started(number: int, seed: int, deed: str, amount: float, around: Surroundin
         words = ["hil", "--board", "host", "--suite", suite, "--report-dir", str(reports)]
     name = f"{os.getpid()}-{number}"
     environment = {**os.environ, **around.environment(around.cache), _MARK: name}
-    begun = time.monotonic()
-    exit_code, output = _run([str(ROOT / "inv"), *words], environment, deed, amount)
-    seconds = time.monotonic() - begun
+    start = time.monotonic()
+    exit_code, output = _run([str(ROOT / "inv"), *words], environment, action, amount)
+    seconds = time.monotonic() - start
     ending = _ending(exit_code, output, code, command, reports)
     return Start(command, ending, _orphans(f"{_MARK}={name}".encode()), seconds, output)
 
 
-def _run(words: Sequence[str], environment: Mapping[str, str], deed: str, amount: float) -> tuple[int | None, str]:
-    ours, theirs = os.openpty()
-    terminal = deed == "hang up"
+def _run(words: Sequence[str], environment: Mapping[str, str], action: str, amount: float) -> tuple[int | None, str]:
+    master, slave = os.openpty()
+    terminal = action == "hang up"
     with subprocess.Popen(
         words,
         env=environment,
-        stdin=theirs if terminal else subprocess.DEVNULL,
-        stdout=theirs if terminal else subprocess.PIPE,
-        stderr=theirs if terminal else subprocess.STDOUT,
+        stdin=slave if terminal else subprocess.DEVNULL,
+        stdout=slave if terminal else subprocess.PIPE,
+        stderr=slave if terminal else subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=lambda: _lack(deed, amount),  # noqa: PLW1509
+        preexec_fn=lambda: _limit(action, amount),  # noqa: PLW1509
     ) as process:
-        os.close(theirs)
+        os.close(slave)
         if terminal:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(amount * _TERMINAL)
-            os.close(ours)
+            os.close(master)
         try:
             output, _ = process.communicate(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             return None, ""
     if not terminal:
-        os.close(ours)
+        os.close(master)
     return process.returncode, (output or b"").decode(errors="replace")
 
 
-def _lack(deed: str, amount: float) -> None:
-    """Lack it, in the process that becomes the command."""
+def _limit(action: str, amount: float) -> None:
+    """Set the limit, in the process that becomes the command."""
     with_usual_signals()
     limits: dict[str, tuple[int, int]] = {
         "memory": (resource.RLIMIT_AS, int((40 + amount * 560) * (1 << 20))),
@@ -110,41 +110,41 @@ def _lack(deed: str, amount: float) -> None:
         "file size": (resource.RLIMIT_FSIZE, int(amount**4 * (1 << 20))),
     }
     streams = {"stdin": 0, "stdout": 1, "stderr": 2}
-    state, _, stream = deed.partition(" ")
-    if deed in limits:
-        which, most = limits[deed]
+    state, _, stream = action.partition(" ")
+    if action in limits:
+        which, most = limits[action]
         resource.setrlimit(which, (most, most))
-    elif deed == "hang up":
+    elif action == "hang up":
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    elif deed == "umask 077":
+    elif action == "umask 077":
         os.umask(0o077)
     else:
         for number in streams.values() if stream == "all" else (streams[stream],):
             os.close(number)
             if state == "full":
-                # The lowest that is free.
+                # The lowest free descriptor, the one that was closed.
                 os.set_inheritable(os.open("/dev/full", os.O_RDWR), True)
 
 
 def _ending(exit_code: int | None, output: str, truth: int, command: str, reports: Path) -> str:
-    said = ""
+    reported = ""
     with contextlib.suppress(OSError):
-        said = json.loads((reports / "latest" / "report.json").read_text(encoding="utf-8"))["verdict"]
+        reported = json.loads((reports / "latest" / "report.json").read_text(encoding="utf-8"))["verdict"]
     if exit_code is None:
         return "hangs"
     if "Traceback (most recent call last)" in output:
         return "traceback"
     verdict = _ANSWERS.get(command, ("", 0))[0]
-    if said not in ("", verdict, "interrupted", "infrastructure"):
-        return f"reports {said} of a suite that is {verdict}"
+    if reported not in ("", verdict, "interrupted", "infrastructure"):
+        return f"reports {reported} of a suite that is {verdict}"
     if exit_code == truth:
-        return "answer" if said == verdict else f"exit code {exit_code} with the report {said or 'missing'}"
+        return "answer" if reported == verdict else f"exit code {exit_code} with the report {reported or 'missing'}"
     endings: Sequence[tuple[Callable[[int], bool], str]] = (
-        (lambda code: code == 3, "unsaid" if said and said == verdict else "none"),
+        (lambda code: code == 3, "unsaid" if reported and reported == verdict else "none"),
         (lambda code: code in (126, 127), "not started"),
         (lambda code: code < 0, f"died of signal {-exit_code}" if exit_code != -1 else "killed"),
     )
-    return next((name for is_it, name in endings if is_it(exit_code)), f"exit code {exit_code}")
+    return next((name for matches, name in endings if matches(exit_code)), f"exit code {exit_code}")
 
 
 def _orphans(mark: bytes) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is around the campaign's runs: folders, a small disk, a clock, a probe on a bus."""
+"""The environment of the campaign's runs: folders, a small disk, a clock, a probe on a bus."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ _SMALL = "192m"
 
 
 class Surroundings:
-    """Everything in one folder; what is outside of it (a mount, a lock) goes with :func:`made`."""
+    """Everything in one folder; :func:`made` also removes mounts and locks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,22 +37,22 @@ class Surroundings:
         self._places: dict[str, Place] = {}
 
     def prepare(self) -> None:
-        """Make the folders, the suites in the form that pytest finds, and the clock."""
-        for each in (self.suites, self.small, self.reports, self.cache, self.state):
-            each.mkdir(parents=True)
-        here = Path(__file__).parent
-        for path in (here / "suites").glob("*.py"):
+        """Create the folders, the suites with names that pytest finds, and the clock."""
+        for directory in (self.suites, self.small, self.reports, self.cache, self.state):
+            directory.mkdir(parents=True)
+        folder = Path(__file__).parent
+        for path in (folder / "suites").glob("*.py"):
             name = path.name if path.stem == "conftest" else f"test_{path.name}"
             shutil.copy(path, self.suites / name)
         library = self.folder / "clock.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O", "-o", library, here / "clock.c", "-ldl"], check=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O", "-o", library, folder / "clock.c", "-ldl"], check=True)
         self.jump(0)
-        # Ours alone, and gone with us: see __main__.
+        # The mount is private to this process: see __main__.
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", self.small], check=True)
 
     @contextlib.contextmanager
     def places(self, names: Sequence[str]) -> Iterator[None]:
-        """Have these places to run in."""
+        """Prepare these locations."""
         with contextlib.ExitStack() as stack:
             for name in names:
                 self._places[name] = stack.enter_context(PLACES[name](self.folder))
@@ -61,8 +61,8 @@ class Surroundings:
     def place(self, name: str) -> Place:
         return self._places[name]
 
-    def mended(self) -> None:
-        """Be again what it was before something was struck."""
+    def restore(self) -> None:
+        """Undo all faults."""
         self.empty()
         self.jump(0)
         self.plug_in()
@@ -75,13 +75,13 @@ class Surroundings:
         return {"LD_PRELOAD": str(self.folder / "clock.so"), "UTVM_FAULTS_CLOCK": str(self._clock)}
 
     def jump(self, seconds: int) -> None:
-        """Have the clock of runs that see it differ from the real one."""
+        """Set the offset of the clock that runs see."""
         with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
             file.write(struct.pack("=q", seconds))
 
     # --- The small disk.
     def fill(self) -> None:
-        """Leave no byte on the small disk."""
+        """Fill the small disk to the last byte."""
         with (self.small / "filler").open("wb", buffering=0) as file:
             for size in (1 << 20, 512):
                 with contextlib.suppress(OSError):
@@ -89,13 +89,13 @@ class Surroundings:
                         file.write(bytes(size))
 
     def empty(self) -> None:
-        """Make room again."""
+        """Empty the small disk."""
         (self.small / "filler").unlink(missing_ok=True)
 
-    # --- A probe on a bus that is a folder; what it drives is our software model, which outlives the runs.
+    # --- A probe on a bus that is a folder; it drives our software model, which outlives the runs.
     @contextlib.contextmanager
     def chip(self) -> Iterator[None]:
-        """Have a board with a probe that can be pulled out."""
+        """Provide a board with a probe that can be unplugged."""
         known = boards.load(_BOARD)
         with start_virtual(known, self.folder / "chip") as chip:
             assert chip.health_match
@@ -108,7 +108,7 @@ class Surroundings:
             yield
 
     def plugged(self) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Return the words that choose that board, and the variables that show its bus."""
+        """Return the options that select this board, and the variables for its bus."""
         words = ("--board", str(self.folder / _BOARD), "--serial", self._serial)
         fake = ROOT / "tests" / "hil" / "usb_bus"
         return words, {"FAKE_USB": str(self._bus), "PYTHONPATH": f"{fake}:{ROOT}"}
@@ -122,18 +122,18 @@ class Surroundings:
         fake_usb.unplug(self._bus, "1")
 
     def locks(self) -> list[Path]:
-        """Return the files by which a board of the campaign is locked."""
+        """Return the lock files of the campaign's boards."""
         shared = shared_directory()
-        own = shared.glob(f"utvm-*{self._serial}*.lock") if shared else ()
-        return [*own, *self.state.rglob("*.lock")]
+        locks = shared.glob(f"utvm-*{self._serial}*.lock") if shared else ()
+        return [*locks, *self.state.rglob("*.lock")]
 
 
 @contextlib.contextmanager
-def made(folder: Path, places: Sequence[str], usb: bool) -> Iterator[Surroundings]:
-    """Have surroundings for the length of a ``with`` block.
+def surroundings_in(folder: Path, places: Sequence[str], usb: bool) -> Iterator[Surroundings]:
+    """Provide surroundings for the length of a ``with`` block.
 
     Args:
-        usb: with a probe that can be pulled out.
+        usb: with a probe that can be unplugged.
     """
     around = Surroundings(folder)
     around.prepare()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the table of what a run may say of which fault."""
+"""Reads the table of faults and allowed results."""
 
 import functools
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ _TABLE = Path(__file__).with_name("table.yaml")
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of fault; the fields are explained in the table."""
+    """One kind of fault; table.yaml explains the fields."""
 
     name: str
     what: str
-    deeds: tuple[str, ...]
+    actions: tuple[str, ...]
     boards: tuple[str, ...]
     weight: float
     may: tuple[str, ...]
@@ -34,12 +34,12 @@ def _content() -> Mapping[str, Any]:
 
 
 def endings() -> dict[str, str]:
-    """Return how a run may end, and what that means."""
+    """Return the possible endings of a run, with their meaning."""
     return dict(_content()["endings"])
 
 
 def board_weights() -> dict[str, int]:
-    """Return how often each board is drawn, relative to others."""
+    """Return the relative frequency of each board."""
     return dict(_content()["boards"])
 
 

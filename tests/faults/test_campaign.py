@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever strikes a run, what it says is so, and nothing is left of it: a sample, and a thousand at night."""
+"""A fault in a run leads to no false statement and leaves nothing behind: a sample, and a thousand nightly."""
 
 import json
 import subprocess
@@ -13,80 +13,80 @@ import pytest
 from tests.environment import own_engine
 from tests.environment.machine import real
 from tests.faults import page
-from tests.faults.campaign import drawn
-from tests.faults.course import Left
+from tests.faults.campaign import draw
 from tests.faults.judge import ending_of
+from tests.faults.suite_run import Outcome
 from tests.faults.table import endings, rows
 from tests.processes import may_make_mounts
 from utvm.paths import ROOT
 
-# One that draws several kinds, none of which waits for a hanging process.
+# This seed draws several kinds, none of which waits for a hanging process.
 _SAMPLE_SEED = 2506
 _PASSED = "PASSED on a PROCESS host: 4 passed; exit code 0"
 _NO_VERDICT = "NO VERDICT (infrastructure) on a PROCESS host: 4 not run; exit code 3"
 
 
-def _left(code: int | None, output: str, verdict: str = "", *outcomes: str) -> Left:
+def _outcome(code: int | None, output: str, verdict: str = "", *outcomes: str) -> Outcome:
     tests = [{"id": f"right::test_doubles[{number}]", "outcome": outcome} for number, outcome in enumerate(outcomes)]
-    return Left(code, output, {"verdict": verdict, "tests": tests} if verdict else None, (), 1.0)
+    return Outcome(code, output, {"verdict": verdict, "tests": tests} if verdict else None, (), 1.0)
 
 
 @pytest.mark.parametrize(
-    ("left", "ending"),
+    ("outcome", "ending"),
     [
-        (_left(0, _PASSED, "passed", "passed"), "answer"),
-        (_left(3, _NO_VERDICT, "infrastructure", "passed", "infrastructure", "not run"), "none"),
-        (_left(-9, "stm32f746, run 2026", ""), "killed"),
-        (_left(-9, "", ""), "unbegun"),
-        # What must not be:
-        (_left(-11, "", ""), "died of signal 11"),
-        (_left(None, "", ""), "hangs"),
-        (_left(3, "", ""), "the report is lost"),
-        (_left(0, _PASSED), "exit code 0 with the report missing"),
-        (_left(1, "", ""), "exit code 1"),
-        (_left(3, _PASSED, "infrastructure"), "says passed and reports infrastructure"),
-        (_left(0, _PASSED, "passed", "passed", "not run"), "reports passed without an answer of each test"),
-        (_left(3, _NO_VERDICT, "infrastructure", "failed"), "reports failed of a test that is passed"),
-        (_left(1, "FAILED on a PROCESS host: 1", "failed"), "says failed of a suite that is passed"),
-        (_left(3, "Traceback (most recent call last):\n", "infrastructure"), "traceback"),
+        (_outcome(0, _PASSED, "passed", "passed"), "answer"),
+        (_outcome(3, _NO_VERDICT, "infrastructure", "passed", "infrastructure", "not run"), "none"),
+        (_outcome(-9, "stm32f746, run 2026", ""), "killed"),
+        (_outcome(-9, "", ""), "unbegun"),
+        # Errors:
+        (_outcome(-11, "", ""), "died of signal 11"),
+        (_outcome(None, "", ""), "hangs"),
+        (_outcome(3, "", ""), "the report is lost"),
+        (_outcome(0, _PASSED), "exit code 0 with the report missing"),
+        (_outcome(1, "", ""), "exit code 1"),
+        (_outcome(3, _PASSED, "infrastructure"), "says passed and reports infrastructure"),
+        (_outcome(0, _PASSED, "passed", "passed", "not run"), "reports passed without an answer of each test"),
+        (_outcome(3, _NO_VERDICT, "infrastructure", "failed"), "reports failed of a test that is passed"),
+        (_outcome(1, "FAILED on a PROCESS host: 1", "failed"), "says failed of a suite that is passed"),
+        (_outcome(3, "Traceback (most recent call last):\n", "infrastructure"), "traceback"),
     ],
 )
-def test_the_judge_believes_nothing_that_is_not_so(left: Left, ending: str) -> None:
-    assert ending_of(left, "right", signals=(9,)) == ending
+def test_false_statements_are_found(outcome: Outcome, ending: str) -> None:
+    assert ending_of(outcome, "right", signals=(9,)) == ending
 
 
-def test_a_failed_suite_that_passes_is_red() -> None:
-    assert ending_of(_left(0, _PASSED, "passed"), "wrong") == "says passed of a suite that is failed"
+def test_failed_suite_that_passes_is_an_error() -> None:
+    assert ending_of(_outcome(0, _PASSED, "passed"), "wrong") == "says passed of a suite that is failed"
 
 
 def test_table_of_endings_is_complete() -> None:
     table = rows()
     assert {ending for row in table for ending in row.may} == set(endings())
-    assert {drawn(1, number, table).row.name for number in range(3000)} == {row.name for row in table}
-    # The answer is known, whatever is struck: nothing but one's own death keeps a run from saying 3 or the truth.
-    assert all(row.what == "command" or row.deeds == ("hang up",) for row in table if "killed" in row.may)
+    assert {draw(1, number, table).row.name for number in range(3000)} == {row.name for row in table}
+    # The verdict is known: only a signal to the command itself allows an exit code other than 3 and the true one.
+    assert all(row.what == "command" or row.actions == ("hang up",) for row in table if "killed" in row.may)
 
 
-def test_a_campaign_can_be_repeated() -> None:
+def test_campaign_is_repeatable() -> None:
     table = rows()
-    assert [drawn(5, number, table) for number in range(50)] == [drawn(5, number, table) for number in range(50)]
+    assert [draw(5, number, table) for number in range(50)] == [draw(5, number, table) for number in range(50)]
 
 
-def test_the_page_has_today_s_table() -> None:
+def test_page_is_up_to_date() -> None:
     """``python -m tests.faults page RESULTS`` writes it."""
     assert page.PAGE.read_text(encoding="utf-8").startswith(page.head())
 
 
 def _campaign(out: Path, *words: str) -> Sequence[dict[str, Any]]:
     command = [sys.executable, "-m", "tests.faults", "run", "--out", str(out), *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()][1:]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
-def test_a_sample_has_no_red_row_and_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_sample_has_no_red_row_and_is_continued(tmp_path: Path) -> None:
     words = ("--boards", "host", "--every", "4", "--seed", str(_SAMPLE_SEED))
     out = tmp_path / "results.jsonl"
     first = _campaign(out, *words, "--count", "2")
@@ -99,14 +99,14 @@ def test_a_sample_has_no_red_row_and_can_be_gone_on_with(tmp_path: Path) -> None
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
-def test_two_thousand_deprived_starts_have_no_red_row(tmp_path: Path) -> None:
+def test_two_thousand_limited_starts_have_no_red_row(tmp_path: Path) -> None:
     results = _campaign(tmp_path / "results.jsonl", "--count", "2000", "--places", "start")
     assert len(results) == 2000
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
-def test_a_thousand_have_no_red_row(tmp_path: Path) -> None:
+def test_thousand_injections_have_no_red_row(tmp_path: Path) -> None:
     results = _campaign(tmp_path / "results.jsonl", "--count", "1000", "--every", "10")
     assert len(results) == 1000
     assert {result["kind"] for result in results} == {row.name for row in rows() if row.place == "host"}
@@ -115,7 +115,7 @@ def test_a_thousand_have_no_red_row(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
 @pytest.mark.skipif(bool(own_engine.missing()), reason="no engine can be started here")
-def test_a_hundred_in_containers_have_no_red_row(tmp_path: Path) -> None:
+def test_hundred_injections_in_containers_have_no_red_row(tmp_path: Path) -> None:
     results = _campaign(tmp_path / "results.jsonl", "--count", "100", "--every", "10", "--places", "docker")
     assert len(results) == 100
 
@@ -123,13 +123,13 @@ def test_a_hundred_in_containers_have_no_red_row(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
 @pytest.mark.skipif(bool(real.missing()), reason="there can be no machine here")
-def test_fifty_in_the_machine_have_no_red_row(tmp_path: Path) -> None:
+def test_fifty_injections_in_the_machine_have_no_red_row(tmp_path: Path) -> None:
     results = _campaign(tmp_path / "results.jsonl", "--count", "50", "--every", "10", "--places", "vm")
     assert len(results) == 50
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
-def test_two_hundred_in_a_farm_have_no_red_row(tmp_path: Path) -> None:
+def test_two_hundred_injections_in_a_farm_have_no_red_row(tmp_path: Path) -> None:
     results = _campaign(tmp_path / "results.jsonl", "--count", "200", "--every", "10", "--places", "farm")
     assert len(results) == 200

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that is too large for a board is refused before it is compiled; one that fits never is."""
+"""A model that is too large for a board is refused before it is compiled; one that fits is not."""
 
 import re
 import subprocess
@@ -29,13 +29,13 @@ Array = npt.NDArray[Any]
 FLASH = 1024 * 1024
 _WIDTH = 512
 _NEED = _WIDTH * _WIDTH * 4
-SAID = rf"region flash of stm32f746 has {FLASH} bytes, the weights alone need {2 * _NEED} "
+MESSAGE = rf"region flash of stm32f746 has {FLASH} bytes, the weights alone need {2 * _NEED} "
 
 
-def products(weights: list[Array], *behind: onnx.NodeProto) -> bytes:
-    """Return a model that multiplies a row by one matrix after another, and then does something else."""
+def products(weights: list[Array], *tail: onnx.NodeProto) -> bytes:
+    """Return a model that multiplies a row by several matrices, followed by other nodes."""
     nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(len(weights))]
-    nodes += behind or [helper.make_node("Relu", [f"x{len(weights)}"], ["y"])]
+    nodes += tail or [helper.make_node("Relu", [f"x{len(weights)}"], ["y"])]
     graph = helper.make_graph(
         nodes,
         "products",
@@ -56,8 +56,8 @@ def constant(name: str, array: Array) -> onnx.NodeProto:
 
 
 def uncompilable(seed: int) -> Model:
-    """Return a model that is too large for 1 MiB, and that compiling would refuse for another reason."""
-    from tvm import relax  # takes a second, and most cases do without
+    """Return a model that is too large for 1 MiB, and that the compiler would refuse for another reason."""
+    from tvm import relax  # takes a second, and most cases do not need it
 
     builder = relax.BlockBuilder()
     row = relax.Var("x", relax.TensorType((1, _WIDTH), "float32"))
@@ -72,18 +72,18 @@ def uncompilable(seed: int) -> Model:
 
 def test_oversized_weights_are_refused_before_compiling() -> None:
     model = uncompilable(1)
-    with pytest.raises(DoesNotFitError, match=SAID) as caught:
+    with pytest.raises(DoesNotFitError, match=MESSAGE) as caught:
         compile_for(boards.load("stm32f746"), model)
     assert "large" in caught.value.message
-    # A process has no memory of a known size.
+    # The memory of a process has no fixed size.
     with pytest.raises(CompileError, match="without an implementation"):
         compile_for(boards.load("host"), model)
 
 
 @pytest.mark.slow
-def test_a_command_says_so_with_exit_code_2(tmp_path: Path) -> None:
+def test_command_exits_with_code_2(tmp_path: Path) -> None:
     (tmp_path / "large.json").write_bytes(uncompilable(1).content)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "invoke", "firmware.size", "--board", "stm32f746", "--model", tmp_path / "large.json"],
         cwd=ROOT,
         capture_output=True,
@@ -91,19 +91,19 @@ def test_a_command_says_so_with_exit_code_2(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert re.search(SAID, " ".join(done.stderr.split()))
+    assert completed.returncode == 2, completed.stdout + completed.stderr
+    assert re.search(MESSAGE, " ".join(completed.stderr.split()))
 
 
 def test_cli_and_api_compile_the_same() -> None:
-    past_it = [
+    callers = [
         path.relative_to(ROOT / "utvm")
-        for room in ("cli", "hil", "session")
-        for path in (ROOT / "utvm" / room).rglob("*.py")
+        for folder in ("cli", "hil", "session")
+        for path in (ROOT / "utvm" / folder).rglob("*.py")
         if "compile_model(" in path.read_text(encoding="utf-8")
     ]
-    # It makes libraries for packages and reports, which have no board.
-    assert past_it == [Path("cli/model_library.py")]
+    # It compiles libraries for packages and reports, without a board.
+    assert callers == [Path("cli/model_library.py")]
 
 
 def test_all_ram_counts_for_an_image_in_ram() -> None:
@@ -113,42 +113,42 @@ def test_all_ram_counts_for_an_image_in_ram() -> None:
         compile_for(boards.load("stm32f746"), model, CompileOptions(in_ram=True))
 
 
-def test_a_library_that_was_made_before_is_refused_too() -> None:
+def test_cached_library_is_refused() -> None:
     model = from_onnx(products([random(3), random(4)]), "known")
     assert compile_for(boards.load("host"), model).weights_bytes == 2 * _NEED
     board = boards.load("stm32f746")
-    with pytest.raises(DoesNotFitError, match=SAID):
+    with pytest.raises(DoesNotFitError, match=MESSAGE):
         compile_for(board, model)
 
 
-class TestWhatFitsIsNotRefused:
-    """Each of these models has more bytes of weights in its file than its library stores."""
+class TestLowerBound:
+    """Each of these models has more bytes of weights in its file than in its library."""
 
     @staticmethod
-    def sure(content: bytes) -> int:
+    def bound(content: bytes) -> int:
         return least_bytes(import_model(from_onnx(content, "model")).module, 0)
 
-    def test_a_matrix_twice(self) -> None:
-        assert self.sure(products([random(1), random(1)])) == _NEED
+    def test_repeated_matrix(self) -> None:
+        assert self.bound(products([random(1), random(1)])) == _NEED
 
-    def test_a_matrix_and_its_transpose(self) -> None:
-        assert self.sure(products([random(1), np.ascontiguousarray(random(1).T)])) == _NEED
+    def test_matrix_and_its_transpose(self) -> None:
+        assert self.bound(products([random(1), np.ascontiguousarray(random(1).T)])) == _NEED
 
-    def test_a_result_that_nobody_reads(self) -> None:
+    def test_unused_result(self) -> None:
         dead = helper.make_node("MatMul", ["x1", "w1"], ["x2"]), helper.make_node("Relu", ["x1"], ["y"])
-        assert self.sure(products([random(1), random(2)], *dead[1:])) == _NEED
+        assert self.bound(products([random(1), random(2)], *dead[1:])) == _NEED
 
-    def test_a_result_of_which_only_the_shape_is_read(self) -> None:
+    def test_result_used_for_its_shape(self) -> None:
         shape = helper.make_node("Shape", ["x2"], ["shape"])
         ones = helper.make_node("Expand", ["x1", "shape"], ["y"])
-        assert self.sure(products([random(1), random(2)], shape, ones)) == _NEED
+        assert self.bound(products([random(1), random(2)], shape, ones)) == _NEED
 
-    def test_a_product_of_constants(self) -> None:
+    def test_product_of_constants(self) -> None:
         product = helper.make_node("MatMul", ["w0", "w1"], ["p"])
         row = helper.make_node("Slice", ["p", "low", "high"], ["row"])
         bounds = [constant(name, np.array([value])) for name, value in (("low", 1), ("high", 2))]
         total = helper.make_node("Add", ["x2", "row"], ["y"])
-        assert self.sure(products([random(1), random(2)], product, *bounds, row, total)) == 2 * _NEED
+        assert self.bound(products([random(1), random(2)], product, *bounds, row, total)) == 2 * _NEED
 
     @pytest.mark.slow
     @pytest.mark.parametrize("extensions", [(), ("dsp",)])

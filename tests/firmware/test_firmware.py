@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Firmware: what is in an image, how large it is, and what does not fit."""
+"""Firmware: the content and size of an image, and errors about lack of memory."""
 
 import dataclasses
 import os
@@ -23,14 +23,14 @@ from utvm.paths import ROOT
 from utvm.runtime import Pipe
 
 
-def test_sizes_are_those_of_binutils(board: Board, doubler: Library) -> None:
+def test_sizes_equal_those_of_binutils(board: Board, doubler: Library) -> None:
     image = firmware.build(board, [doubler])
-    said = subprocess.run(["arm-none-eabi-size", "-A", image.elf], capture_output=True, text=True, check=True).stdout
-    golden = {name: int(size) for name, size in re.findall(r"^(\.\S+)\s+(\d+)\s+[1-9]\d*$", said, re.M)}
+    output = subprocess.run(["arm-none-eabi-size", "-A", image.elf], capture_output=True, text=True, check=True).stdout
+    golden = {name: int(size) for name, size in re.findall(r"^(\.\S+)\s+(\d+)\s+[1-9]\d*$", output, re.M)}
     assert {section.name: section.size for section in image.sections} == {
         name: size for name, size in golden.items() if size
     }
-    # GCC 14's libgcc brings unwind tables, .ARM.exidx, which are in flash like all that is read only.
+    # GCC 14's libgcc has unwind tables, .ARM.exidx, which are in flash like all read-only data.
     in_flash = (".vectors", ".text", ".rodata", ".ARM.exidx", ".data")
     assert image.flash_bytes == sum(golden.get(name, 0) for name in in_flash)
 
@@ -58,44 +58,42 @@ def other_cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path
 
 
 @pytest.mark.slow
-def test_the_same_input_gives_the_same_bytes_in_another_place(
-    board: Board, doubler: Library, tmp_path: Path, other_cache: Path
-) -> None:
+def test_image_is_the_same_in_another_folder(board: Board, doubler: Library, tmp_path: Path, other_cache: Path) -> None:
     program = (
         "import sys; from hil_tests.programs import handwritten; from utvm import boards, firmware\n"
         "library = handwritten('doubler', '  for (int i = 0; i < 4; i++) { y[i] = 2 * x[i]; }\\n  return 0;')\n"
         "print(firmware.build(boards.load('stm32f746'), [library]).digest)\n"
     )
     env = {**os.environ, "XDG_CACHE_HOME": str(other_cache), "PYTHONPATH": str(ROOT)}
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
     ).stdout
-    assert said.strip() == firmware.build(board, [doubler]).digest
+    assert output.strip() == firmware.build(board, [doubler]).digest
 
 
-def test_another_number_of_interrupts_is_another_image(board: Board, doubler: Library) -> None:
+def test_number_of_interrupts_changes_the_image(board: Board, doubler: Library) -> None:
     fewer = board.model_copy(update={"interrupts": 10})
     table = next(s for s in firmware.build(fewer, [doubler]).sections if s.name == ".vectors")
     assert table.size == 4 * (16 + 10)
 
 
 @pytest.mark.slow
-def test_only_rpc_through_the_console_takes_its_interrupt(board: Board, doubler: Library) -> None:
-    taken = {}
+def test_only_console_rpc_uses_the_interrupt(board: Board, doubler: Library) -> None:
+    uses_interrupt = {}
     for pipe in get_args(Pipe)[:3]:
         image = firmware.build(board, [doubler], "rpc", pipe=pipe)
-        taken[pipe] = "utvm_port_interrupt" in image.symbols
+        uses_interrupt[pipe] = "utvm_port_interrupt" in image.symbols
         assert ("utvm_rtt" in image.symbols) == (pipe == "rtt")
-    assert taken == {"console": True, "rtt": False, "semihosting": False}
+    assert uses_interrupt == {"console": True, "rtt": False, "semihosting": False}
 
 
-def test_a_pipe_that_the_cpu_cannot_have_is_refused(board: Board, doubler: Library) -> None:
+def test_unsupported_transport_is_refused(board: Board, doubler: Library) -> None:
     with pytest.raises(ConfigError, match="stm32f746 has no transport 'stdio'") as caught:
         firmware.build(board, [doubler], "rpc", pipe="stdio")
     assert "console, rtt, semihosting" in caught.value.hint
 
 
-def test_nothing_of_this_machine_is_in_the_image(board: Board, doubler: Library) -> None:
+def test_image_has_no_paths_of_this_machine(board: Board, doubler: Library) -> None:
     image = firmware.build(board, [doubler]).elf.read_bytes()
     assert str(ROOT).encode() + b"/" not in image
     assert str(Path.home()).encode() + b"/" not in image
@@ -108,7 +106,7 @@ def test_code_addresses_have_source_lines(board: Board, doubler: Library) -> Non
 
 
 @pytest.mark.parametrize(
-    ("library", "said"),
+    ("library", "message"),
     [
         (
             handwritten("hungry", "  return 0;", arena_bytes=400_000),
@@ -124,12 +122,12 @@ def test_code_addresses_have_source_lines(board: Board, doubler: Library) -> Non
         ),
     ],
 )
-def test_too_big_names_section_need_and_room(board: Board, library: Library, said: str) -> None:
-    with pytest.raises(DoesNotFitError, match=said):
+def test_error_names_section_region_and_sizes(board: Board, library: Library, message: str) -> None:
+    with pytest.raises(DoesNotFitError, match=message):
         firmware.build(board, [library])
 
 
-def test_a_source_that_does_not_compile_is_quoted(board: Board) -> None:
+def test_error_of_the_compiler_is_quoted(board: Board) -> None:
     with pytest.raises(ToolchainError, match="undeclared"):
         firmware.build(board, [handwritten("wrong", "  return nonsense;")])
 
@@ -139,7 +137,7 @@ def test_models_share_an_image_and_an_arena(board: Board, doubler: Library) -> N
     image = firmware.build(board, [doubler, other])
     assert [image.program_index(name) for name in ("doubler", "halver")] == [0, 1]
     arena = next(section for section in image.sections if section.name == ".arena")
-    assert arena.size == 16 + 16 + 4096  # input, output and what it claims beside
+    assert arena.size == 16 + 16 + 4096  # input, output and further working memory
 
 
 def test_unknown_and_repeated_models_are_refused(board: Board, doubler: Library) -> None:

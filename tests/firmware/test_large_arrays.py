@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large arrays reach an image without being read as text, and it is the same image, to the byte."""
+"""Large arrays enter an image without passing through C text, and the image is the same to the byte."""
 
 import subprocess
 from dataclasses import replace
@@ -25,9 +25,9 @@ def _library() -> Library:
     builder = Builder()
     for name in ("x", "a", "y"):
         builder.tensor(name, (1, 80), "float32")
-    for number, (read, made) in enumerate((("x", "a"), ("a", "y"))):
+    for number, (read, written) in enumerate((("x", "a"), ("a", "y"))):
         builder.tensor(f"w{number}", (80, 80), "float32", random.normal(0, 1, (80, 80)))
-        builder.operator("FULLY_CONNECTED", [read, f"w{number}"], [made])
+        builder.operator("FULLY_CONNECTED", [read, f"w{number}"], [written])
     builder.tensor("q", (1, 80), "int8", scale=0.1)
     builder.tensor("w", (80, 80), "int8", random.integers(-127, 128, (80, 80)), scale=0.01)
     builder.tensor("z", (1, 80), "int8", scale=0.2)
@@ -35,30 +35,32 @@ def _library() -> Library:
     return compile_model(from_tflite(builder.finish(["x", "q"], ["y", "z"]), "large"))
 
 
-def _loaded(elf: Path) -> dict[str, bytes]:
-    """Return what of an image is in the board's memory; where a line stood in a source is not."""
+def _loaded_sections(elf: Path) -> dict[str, bytes]:
+    """Return the sections in the board's memory; debug information is left out."""
     with elf.open("rb") as file:
         sections = ELFFile(file).iter_sections()
         return {
-            each.name: each.data() for each in sections if each["sh_flags"] & 2 and each.name != ".note.gnu.build-id"
+            section.name: section.data()
+            for section in sections
+            if section["sh_flags"] & 2 and section.name != ".note.gnu.build-id"
         }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("board", "executor"), [("stm32f746", "host_driven"), ("host", "rpc")])
-def test_an_image_is_the_same_as_of_the_whole_text(board: str, executor: Executor) -> None:
+def test_image_equals_that_of_the_complete_text(board: str, executor: Executor) -> None:
     library = _library()
     assert isinstance(library.sources, CFiles)
     assert {array.nbytes for array in library.sources.arrays.values()} >= {4 * 6400}
-    whole = replace(library, sources=dict(library.sources))
-    assert len(library.sources.brief["large.c"]) < len(whole.sources["large.c"]) / 20
-    images = [firmware.build(boards.load(board), [each], executor) for each in (library, whole)]
-    brief, text = (_loaded(image.elf) for image in images)
+    complete = replace(library, sources=dict(library.sources))
+    assert len(library.sources.brief["large.c"]) < len(complete.sources["large.c"]) / 20
+    images = [firmware.build(boards.load(board), [variant], executor) for variant in (library, complete)]
+    brief, text = (_loaded_sections(image.elf) for image in images)
     assert images[0].digest != images[1].digest or brief == text
     assert brief == text and any(len(data) > 2 * 25600 for data in brief.values())
 
 
-def test_a_library_in_the_cache_keeps_them() -> None:
+def test_cached_library_has_the_arrays() -> None:
     library = _library()
     again = from_json(to_json(library))
     assert again == library and again.digest == library.digest
@@ -66,7 +68,7 @@ def test_a_library_in_the_cache_keeps_them() -> None:
 
 
 @pytest.mark.parametrize("afterwards", ["true", "strip"])
-def test_an_object_without_such_a_constant_is_refused(afterwards: str, tmp_path: Path) -> None:
+def test_object_without_the_constant_is_refused(afterwards: str, tmp_path: Path) -> None:
     path = tmp_path / "x.o"
     source = "const char weights[4] = {1, 2, 3, 4};\n"
     subprocess.run(["gcc", "-c", "-xc", "-", "-o", path], input=source, text=True, check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures that a model is given: their numbers, and one error for whatever else a stranger's file is."""
+"""Pictures as inputs of a model: their values, and one error for any other file."""
 
 import io
 import struct
@@ -26,7 +26,7 @@ _INT8 = Tensor("x", (1, 5, 4, 3), "int8", Scaling(0.02, -5))
 
 
 def _png(width: int, height: int) -> bytes:
-    """Return a PNG file of that size by its header, whose pixels are none."""
+    """Return a PNG file with this size in its header and no pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -36,14 +36,14 @@ def _png(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 4, 3), (1, 3, 5, 4), (5, 4, 3), (3, 5, 4)])
-def test_colours_lie_as_the_model_has_them(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_colours_have_the_model_s_layout(shape: tuple[int, ...], tmp_path: Path) -> None:
     _RGB.save(tmp_path / "a.png")
     (read,) = read_pictures(str(tmp_path / "a.png"), Tensor("x", shape, "uint8"), "")
     ordered = _COLOURS.transpose(2, 0, 1) if 3 in (shape[0], shape[1]) else _COLOURS
     np.testing.assert_array_equal(read, ordered.reshape(shape), strict=True)
 
 
-def test_grey_and_colours_become_what_the_model_takes(tmp_path: Path) -> None:
+def test_grey_and_colour_pictures_are_converted(tmp_path: Path) -> None:
     _RGB.save(tmp_path / "a.png")
     Image.fromarray(_COLOURS[:, :, 0]).save(tmp_path / "grey.png")
     (grey,) = read_pictures(str(tmp_path / "a.png"), Tensor("x", (1, 5, 4, 1), "uint8"), "")
@@ -56,7 +56,7 @@ def test_grey_and_colours_become_what_the_model_takes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scale", "low", "high"), [("0..1", 0, 1), ("-1..1", -1, 1), ("1..0", 1, 0), ("0..255", 0, 255)]
 )
-def test_black_and_white_are_the_numbers_that_are_said(scale: str, low: float, high: float, tmp_path: Path) -> None:
+def test_scale_sets_the_values_of_black_and_white(scale: str, low: float, high: float, tmp_path: Path) -> None:
     _RGB.save(tmp_path / "a.png")
     expected = low + (high - low) * _COLOURS.astype(np.float64)[np.newaxis] / 255
     (real,) = read_pictures(str(tmp_path / "a.png"), _REAL, scale)
@@ -66,13 +66,13 @@ def test_black_and_white_are_the_numbers_that_are_said(scale: str, low: float, h
     np.testing.assert_array_equal(as_integers(quantised, _INT8), integers)
 
 
-def test_without_a_scale_eight_bits_stay_eight_bits(tmp_path: Path) -> None:
+def test_bytes_are_unchanged_without_a_scale(tmp_path: Path) -> None:
     _RGB.save(tmp_path / "a.png")
     (quantised,) = read_pictures(str(tmp_path / "a.png"), _INT8, "")
     np.testing.assert_array_equal(as_integers(quantised, _INT8), (_COLOURS.astype(np.int16) - 128)[np.newaxis])
 
 
-def test_a_folder_is_its_pictures_by_name(tmp_path: Path) -> None:
+def test_pictures_of_a_folder_are_ordered_by_name(tmp_path: Path) -> None:
     for name, value in (("b.png", 2), ("a.PNG", 1), ("c.jpeg", 3)):
         Image.new("L", (4, 5), value).save(tmp_path / name)
     (tmp_path / "labels.csv").write_text("1\n")
@@ -81,9 +81,9 @@ def test_a_folder_is_its_pictures_by_name(tmp_path: Path) -> None:
     assert read[:, 0, 0, 0, 0].tolist() == [1, 2, 3]
 
 
-def test_a_photograph_stands_as_its_camera_was_held(tmp_path: Path) -> None:
+def test_photograph_is_turned_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # a quarter turn clockwise, to be shown upright
+    exif[0x0112] = 6  # to be shown with a quarter turn clockwise
     lying = Image.new("L", (5, 4))
     lying.paste(255, (0, 0, 2, 4))
     lying.save(tmp_path / "a.png", exif=exif)
@@ -91,46 +91,46 @@ def test_a_photograph_stands_as_its_camera_was_held(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read[0, :, :, 0], [[255] * 4] * 2 + [[0] * 4] * 3)
 
 
-def _saved(make: Callable[[], Image.Image]) -> bytes:
+def _to_png(make: Callable[[], Image.Image]) -> bytes:
     stream = io.BytesIO()
     make().save(stream, "PNG")
     return stream.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("content", "tensor", "scale", "said"),
+    ("content", "tensor", "scale", "message"),
     [
         (_png(640, 480), _REAL, "0..1", r"is 640 x 480 pixels, and the model takes 4 x 5\n  hint: cut or scale"),
         (_png(4, 5), _REAL, "0..1", "not a PNG or JPEG picture, or a damaged one"),
         (_png(20000, 20000), _REAL, "0..1", "more pixels than any model"),
         (_png(1 << 14, 1 << 13), _REAL, "0..1", "is 16384 x 8192 pixels"),
-        (_saved(lambda: _RGB)[:-30], _REAL, "0..1", "a damaged one"),
-        (_saved(lambda: Image.new("RGBA", (4, 5), (1, 2, 3, 4))), _REAL, "0..1", "is transparent in parts"),
-        (_saved(lambda: Image.new("I;16", (4, 5))), _REAL, "0..1", "has colours as I;16"),
-        (_saved(lambda: _RGB), _REAL, "", "the values of black and white are unknown"),
-        (_saved(lambda: _RGB), _REAL, "0-1", "is not two numbers"),
-        (_saved(lambda: _RGB), Tensor("x", (1, 5, 4, 3), "uint8"), "0..1", "has no scale and zero point"),
-        (_saved(lambda: _RGB), Tensor("x", (1, 60), "float32"), "0..1", "not the shape of a picture"),
-        (_saved(lambda: _RGB), Tensor("x", (1, 3, 4, 3), "float32"), "0..1", "not the shape of a picture"),
+        (_to_png(lambda: _RGB)[:-30], _REAL, "0..1", "a damaged one"),
+        (_to_png(lambda: Image.new("RGBA", (4, 5), (1, 2, 3, 4))), _REAL, "0..1", "is transparent in parts"),
+        (_to_png(lambda: Image.new("I;16", (4, 5))), _REAL, "0..1", "has colours as I;16"),
+        (_to_png(lambda: _RGB), _REAL, "", "the values of black and white are unknown"),
+        (_to_png(lambda: _RGB), _REAL, "0-1", "is not two numbers"),
+        (_to_png(lambda: _RGB), Tensor("x", (1, 5, 4, 3), "uint8"), "0..1", "has no scale and zero point"),
+        (_to_png(lambda: _RGB), Tensor("x", (1, 60), "float32"), "0..1", "not the shape of a picture"),
+        (_to_png(lambda: _RGB), Tensor("x", (1, 3, 4, 3), "float32"), "0..1", "not the shape of a picture"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_one_clear_error(
-    content: bytes, tensor: Tensor, scale: str, said: str, tmp_path: Path
+def test_unsuitable_picture_is_a_clear_error(
+    content: bytes, tensor: Tensor, scale: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.png").write_bytes(content)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         read_pictures(str(tmp_path / "a.png"), tensor, scale)
 
 
-def test_a_folder_without_pictures_is_none(tmp_path: Path) -> None:
+def test_folder_without_pictures_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no pictures"):
         read_pictures(str(tmp_path), _REAL, "0..1")
 
 
-def _damaged(content: bytes, places: list[tuple[int, int]]) -> bytes:
+def _damage(content: bytes, changes: list[tuple[int, int]]) -> bytes:
     changed = bytearray(content)
-    for place, value in places:
-        changed[place % len(changed)] = value
+    for index, value in changes:
+        changed[index % len(changed)] = value
     return bytes(changed)
 
 
@@ -147,11 +147,11 @@ def _pictures() -> list[bytes]:
     places=st.lists(st.tuples(st.integers(4, 1 << 16), st.integers(0, 255)), min_size=1, max_size=4),
     length=st.integers(0, 2000),
 )
-def test_any_damage_is_a_picture_or_one_error(
+def test_damaged_picture_is_read_or_refused(
     content: bytes, places: list[tuple[int, int]], length: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.png"
-    path.write_bytes(_damaged(content, places)[:length])
+    path.write_bytes(_damage(content, places)[:length])
     if are_pictures(str(path)):
         try:
             read: Any = read_pictures(str(path), _REAL, "0..1")

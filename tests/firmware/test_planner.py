@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placing chunks in memory that is in several pieces: what must hold whatever they are."""
+"""Placing chunks in several separate memories: properties of every plan."""
 
 import itertools
 from random import Random
@@ -16,7 +16,7 @@ _ALIGNMENTS = st.sampled_from([1, 4, 8, 16, 512])
 
 @st.composite
 def _problems(draw: st.DrawFn) -> tuple[list[Stretch], Chunk, list[Chunk]]:
-    """Some stretches that do not overlap, what lies first in one of them, and some chunks."""
+    """Disjoint stretches, a chunk at the start of one of them, and further chunks."""
     gaps_and_sizes = draw(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 20_000)), min_size=1, max_size=4))
     stretches, address = [], 0
     for number, (gap, size) in enumerate(gaps_and_sizes):
@@ -34,9 +34,7 @@ def _problems(draw: st.DrawFn) -> tuple[list[Stretch], Chunk, list[Chunk]]:
 
 
 @given(_problems(), st.randoms())
-def test_every_section_has_a_place_of_its_own_where_it_may_be(
-    problem: tuple[list[Stretch], Chunk, list[Chunk]], random: Random
-) -> None:
+def test_sections_are_disjoint_and_allowed(problem: tuple[list[Stretch], Chunk, list[Chunk]], random: Random) -> None:
     stretches, first, chunks = problem
     try:
         addresses = plan(stretches, ("stretch0", first), chunks)
@@ -46,7 +44,7 @@ def test_every_section_has_a_place_of_its_own_where_it_may_be(
         assert error.need >= sum(section.size for section in error.chunk.sections)
         assert error.stretch is not None or not any(stretch.executable for stretch in stretches)
         return
-    taken = []
+    used = []
     for chunk in (first, *chunks):
         end = 0
         for section in chunk.sections:
@@ -55,27 +53,27 @@ def test_every_section_has_a_place_of_its_own_where_it_may_be(
             assert address > 0
             assert address >= end
             end = address + section.size
-            taken.append((address, end))
+            used.append((address, end))
         start = addresses[chunk.sections[0].name]
         (home,) = (stretch for stretch in stretches if stretch.address <= start < stretch.end)
         assert end <= home.end
         assert home.executable or not chunk.executable
-    taken.sort()
-    assert all(lower[1] <= upper[0] for lower, upper in itertools.pairwise(taken))
+    used.sort()
+    assert all(lower[1] <= upper[0] for lower, upper in itertools.pairwise(used))
     assert addresses[".stack"] - max(stretches[0].address, 16) < 8
     random.shuffle(chunks)
     assert plan(stretches, ("stretch0", first), chunks) == addresses
 
 
 @given(_problems())
-def test_what_would_fit_into_one_place_always_fits(problem: tuple[list[Stretch], Chunk, list[Chunk]]) -> None:
+def test_chunks_that_fit_together_always_fit(problem: tuple[list[Stretch], Chunk, list[Chunk]]) -> None:
     stretches, first, chunks = problem
-    whole = sum(s.size + s.alignment for chunk in (first, *chunks) for s in chunk.sections)
-    large = Stretch("large", 0x1000_0000, whole)
+    total = sum(s.size + s.alignment for chunk in (first, *chunks) for s in chunk.sections)
+    large = Stretch("large", 0x1000_0000, total)
     plan([*stretches, large], ("large", first), chunks)
 
 
-def test_the_smallest_room_that_suffices_is_taken() -> None:
+def test_smallest_sufficient_stretch_is_used() -> None:
     stretches = [Stretch("a", 0x1000, 300), Stretch("b", 0x2000, 100), Stretch("c", 0x3000, 200, executable=False)]
     chunks = [
         Chunk((SectionSize("code", 90, 4),), executable=True),
@@ -89,10 +87,10 @@ def test_the_smallest_room_that_suffices_is_taken() -> None:
 def test_misplaced_or_oversized_code_is_refused() -> None:
     stack = Chunk((SectionSize("stack", 40, 8),))
     code = Chunk((SectionSize("vectors", 10, 4), SectionSize("code", 90, 4)), executable=True)
-    with pytest.raises(NoRoom) as nowhere:
+    with pytest.raises(NoRoom) as misplaced:
         plan([Stretch("a", 0x1000, 300, executable=False)], ("a", stack), [code])
-    assert (nowhere.value.chunk.name, nowhere.value.stretch, nowhere.value.room) == ("code", None, 0)
+    assert (misplaced.value.chunk.name, misplaced.value.stretch, misplaced.value.room) == ("code", None, 0)
     stretches = [Stretch("a", 0x1000, 130), Stretch("b", 0x2000, 80)]
-    with pytest.raises(NoRoom) as narrow:
+    with pytest.raises(NoRoom) as oversized:
         plan(stretches, ("a", stack), [code])
-    assert (narrow.value.need, narrow.value.stretch, narrow.value.room) == (102, stretches[0], 90)
+    assert (oversized.value.need, oversized.value.stretch, oversized.value.room) == (102, stretches[0], 90)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images for RAM: where their sections lie, what they say, and what does not fit."""
+"""Images for RAM: the addresses of sections, their size, and errors about lack of memory."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from utvm.paths import ROOT
 
 
 def _constants(name: str, *kilobytes: int) -> Library:
-    """Return a program with constants of so many KiB."""
+    """Return a program with constants of these sizes in KiB."""
     tables = "".join(f"const uint8_t {name}_{n}[{size * 1024}] = {{1}};\n" for n, size in enumerate(kilobytes))
     total = " + ".join(f"{name}_{number}[x[0]]" for number in range(len(kilobytes)))
     return handwritten(
@@ -30,9 +30,9 @@ def _constants(name: str, *kilobytes: int) -> Library:
 
 
 def _addresses(image: firmware.Firmware) -> dict[str, int]:
-    """Return what binutils say of the image's sections."""
-    said = subprocess.run(["arm-none-eabi-size", "-A", image.elf], capture_output=True, text=True, check=True)
-    return {name: int(address) for name, address in re.findall(r"^(\.\S+)\s+\d+\s+([1-9]\d*)$", said.stdout, re.M)}
+    """Return the addresses of an image's sections, from binutils."""
+    completed = subprocess.run(["arm-none-eabi-size", "-A", image.elf], capture_output=True, text=True, check=True)
+    return {name: int(address) for name, address in re.findall(r"^(\.\S+)\s+\d+\s+([1-9]\d*)$", completed.stdout, re.M)}
 
 
 def test_code_lies_in_fast_memory_above_the_stack(board: Board, doubler: Library) -> None:
@@ -46,8 +46,8 @@ def test_code_lies_in_fast_memory_above_the_stack(board: Board, doubler: Library
 
 
 @pytest.mark.slow
-def test_large_constants_fill_what_is_left_in_every_memory(board: Board) -> None:
-    """288 KiB of constants and 20 KiB of arena: no memory of the chip is so large, and no two are that adjoin."""
+def test_large_constants_fill_every_memory(board: Board) -> None:
+    """288 KiB of constants and 20 KiB of arena: larger than any memory of the chip, and than two adjacent ones."""
     library = _constants("tables", 120, 50, 40, 40, 30, 8)
     image = firmware.build(board, [handwritten("other", "  return 0;", arena_bytes=20_000), library], in_ram=True)
     use = image.region_use()
@@ -63,14 +63,14 @@ def test_object_may_span_adjacent_regions(board: Board) -> None:
     image = firmware.build(board, [handwritten("large", "  return 0;", arena_bytes=250 * 1024)], in_ram=True)
     arena = next(section for section in image.sections if section.name == ".arena")
     assert set(image.parts(arena.address, arena.size)) == {"sram1", "sram2"}
-    # The DTCM ends where SRAM1 begins, and is on another bus.
+    # The DTCM is adjacent to SRAM1, but on another bus.
     with pytest.raises(DoesNotFitError, match=r"section \.arena"):
         firmware.build(board, [handwritten("larger", "  return 0;", arena_bytes=257 * 1024)], in_ram=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("library", "section", "need", "place"),
+    ("library", "section", "need", "region"),
     [
         (handwritten("hungry", "  return 0;", arena_bytes=400_000), ".arena", 400_032, "sram1+sram2"),
         (_constants("heavy", 300), ".rodata.heavy_0", 300 * 1024, "sram1+sram2"),
@@ -80,25 +80,25 @@ def test_object_may_span_adjacent_regions(board: Board) -> None:
             300_000,
             "sram1+sram2",
         ),
-        # One has room, not all.
+        # There is room for some of them only.
         (_constants("many", *[60] * 6), r".rodata.many_\d", 60 * 1024, "dtcm"),
     ],
 )
-def test_what_does_not_fit_names_section_need_and_room(
-    board: Board, library: Library, section: str, need: int, place: str
+def test_error_names_section_and_free_space(
+    board: Board, library: Library, section: str, need: int, region: str
 ) -> None:
     with pytest.raises(DoesNotFitError) as caught:
         firmware.build(board, [library], in_ram=True)
-    said = re.fullmatch(
+    match = re.fullmatch(
         r"section (\S+) does not fit into RAM: it needs (\d+) bytes and the most that is left in one piece is "
         r"(\d+) \((\S+)\); stm32f746 has 344064 bytes of RAM, the whole image needs (\d+)",
         caught.value.message,
     )
-    assert said, caught.value.message
-    assert re.fullmatch(section, said[1])
-    assert need <= int(said[2]) < need + 2048
-    assert int(said[3]) < int(said[2])
-    assert said[4] == place
+    assert match, caught.value.message
+    assert re.fullmatch(section, match[1])
+    assert need <= int(match[2]) < need + 2048
+    assert int(match[3]) < int(match[2])
+    assert match[4] == region
     assert "region flash has 1048576 bytes" in caught.value.hint
 
 
@@ -131,28 +131,28 @@ def test_code_is_only_placed_where_it_can_run(tmp_path: Path, board: Board, doub
 
 
 @pytest.mark.slow
-def test_the_same_input_gives_the_same_bytes_in_another_place(board: Board, tmp_path: Path) -> None:
+def test_image_is_the_same_in_another_folder(board: Board, tmp_path: Path) -> None:
     program = (
         "import json; from tests.firmware.test_ram_images import _constants; from utvm import boards, firmware\n"
         "image = firmware.build(boards.load('stm32f746'), [_constants('c', 30, 20, 10)], in_ram=True)\n"
         "print(json.dumps([image.digest, image.symbols['c_1']]))\n"
     )
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
     ).stdout
     image = firmware.build(board, [_constants("c", 30, 20, 10)], in_ram=True)
-    assert json.loads(said) == [image.digest, image.symbols["c_1"]]
+    assert json.loads(output) == [image.digest, image.symbols["c_1"]]
 
 
-def test_only_what_the_debug_port_drives_can_be_in_ram_alone(board: Board, doubler: Library) -> None:
+def test_standing_alone_image_cannot_be_in_ram(board: Board, doubler: Library) -> None:
     with pytest.raises(ConfigError, match="cannot be in RAM alone"):
         firmware.build(board, [doubler], "standing_alone", in_ram=True)
 
 
 @pytest.mark.slow
-def test_what_serves_clients_has_its_data_where_the_layout_says(board: Board, doubler: Library) -> None:
-    """A console's bytes are fetched by DMA, which does not reach every memory of the chip."""
+def test_rpc_image_has_its_data_in_the_layout_s_region(board: Board, doubler: Library) -> None:
+    """DMA fetches the console's bytes, and does not reach every memory of the chip."""
     image = firmware.build(board, [doubler], "rpc", in_ram=True)
     places = {section.name: image.region_of(section.address) for section in image.sections}
     assert image.flash_bytes == 0

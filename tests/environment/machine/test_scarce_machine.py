@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from tests.cli.scarce import SCARCE, call, folders_in
+from tests.cli.scarce import SCARCE, call, create_folders
 from tests.environment.machine import real
 from tests.processes import may_make_mounts
 from utvm.environment.builds import CATALOGUE
@@ -41,7 +41,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_scarce_is_said_in_a_line_and_nothing_is_left(
     command: str, scarce: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    places = folders_in(tmp_path)
+    places = create_folders(tmp_path)
     words = command.split()
     if command == "vm.up":
         words += ["--box", str(request.getfixturevalue("box") / CATALOGUE)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A suite that a board passes, in several tests, so that there is a time before, between and after them."""
+"""A suite that a board passes, with several tests, so that faults hit before, between and after them."""
 
 from collections.abc import Callable
 

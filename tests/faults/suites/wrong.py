@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A suite that a board fails: two of its tests ask for what the program does not do."""
+"""A suite that a board fails: two of its tests expect a wrong result."""
 
 from collections.abc import Callable
 

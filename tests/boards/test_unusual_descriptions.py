@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of chips as makers write them differently, and as nobody should: a board, or one clear error."""
+"""Unusual and invalid descriptions of chips give a board or one clear error."""
 
 import io
 import zipfile
@@ -23,12 +23,12 @@ def _pdsc(folder: Path, device: str, family: str = _CORE, root: str = "package",
     return folder / "some.pdsc"
 
 
-def _made(source: Path, folder: Path, name: str = "STM32F4XX") -> Board:
-    return described.write(described.find(source, name), folder / "made", "cmsis-dap")
+def _create_board(source: Path, folder: Path, name: str = "STM32F4XX") -> Board:
+    return described.write(described.find(source, name), folder / "board", "cmsis-dap")
 
 
 def _map(board: Board) -> list[tuple[str, int, int]]:
-    return [(one.name, one.address, one.size) for one in board.memory]
+    return [(region.name, region.address, region.size) for region in board.memory]
 
 
 _USUAL = [("irom1", 0x08000000, 0x10000), ("iram1-stack", 0x20000000, 0x2000), ("iram1", 0x20002000, 0x6000)]
@@ -37,7 +37,7 @@ _USUAL = [("irom1", 0x08000000, 0x10000), ("iram1-stack", 0x20000000, 0x2000), (
 @pytest.mark.parametrize(
     ("device", "family"),
     [
-        # By name and access, in the words of newer descriptions; what is no memory of the chip's own beside it.
+        # Memory by name and access, as in newer descriptions; with memory that is not the chip's own.
         (
             '<memory name="IROM1" access="rx" start="0x08000000" size="0x10000" startup="1"/>'
             '<memory name="IRAM1" access="rwx" start="0x20000000" size="0x8000"/>'
@@ -46,9 +46,9 @@ _USUAL = [("irom1", 0x08000000, 0x10000), ("iram1-stack", 0x20000000, 0x2000), (
             '<memory name="SDRAM" access="rwx" start="0x60000000" size="0x1000000" external="1"/>',
             _CORE,
         ),
-        # What a device says counts before what its family does, of the same memory.
+        # A device overrides its family.
         (_FLASH + _RAM, _CORE + '<memory id="IRAM1" start="0x30000000" size="0x100000"/>'),
-        # A core without a name has what all have; of several, the first is the one that starts.
+        # A core without a name inherits; of several cores, the first one starts.
         (
             f'<processor Pname="big"/><processor Pname="small" Dcore="Cortex-M0"/>{_FLASH}{_RAM}'
             '<memory Pname="small" id="IRAM2" start="0x10000000" size="0x100"/>',
@@ -56,27 +56,29 @@ _USUAL = [("irom1", 0x08000000, 0x10000), ("iram1-stack", 0x20000000, 0x2000), (
         ),
     ],
 )
-def test_what_makers_write_differently_is_the_same_board(tmp_path: Path, device: str, family: str) -> None:
-    made = _made(_pdsc(tmp_path, device, family), tmp_path)
-    assert (_map(made), made.cpu) == (_USUAL, "cortex-m4-fpv4-sp")
+def test_variants_of_a_description_give_the_same_board(tmp_path: Path, device: str, family: str) -> None:
+    board = _create_board(_pdsc(tmp_path, device, family), tmp_path)
+    assert (_map(board), board.cpu) == (_USUAL, "cortex-m4-fpv4-sp")
 
 
-def test_words_of_a_namespace_are_words(tmp_path: Path) -> None:
+def test_xml_namespace_is_ignored(tmp_path: Path) -> None:
     source = _pdsc(tmp_path, _FLASH + _RAM, root='package xmlns="urn:packs"')
-    assert _map(_made(source, tmp_path)) == _USUAL
+    assert _map(_create_board(source, tmp_path)) == _USUAL
 
 
 @pytest.mark.parametrize(("core", "row"), [('Cortex-M85" Dfpu="DP_FPU', "cortex-m55-mve"), ("SC300", "cortex-m3")])
 def test_core_without_a_row_uses_a_compatible_one(tmp_path: Path, core: str, row: str) -> None:
-    made = _made(_pdsc(tmp_path, _FLASH + _RAM, f'<processor Dcore="{core}"/>', name="R7FA8"), tmp_path, "R7FA8")
-    assert made.cpu == row
-    assert made.physical
-    assert made.physical.identity.mask == 0xFF000000
-    assert "check: the smallest core" in (tmp_path / "made" / "board.yaml").read_text()
+    board = _create_board(
+        _pdsc(tmp_path, _FLASH + _RAM, f'<processor Dcore="{core}"/>', name="R7FA8"), tmp_path, "R7FA8"
+    )
+    assert board.cpu == row
+    assert board.physical
+    assert board.physical.identity.mask == 0xFF000000
+    assert "check: the smallest core" in (tmp_path / "board" / "board.yaml").read_text()
 
 
 @pytest.mark.parametrize(
-    ("device", "said"),
+    ("device", "message"),
     [
         (_FLASH + '<memory id="IRAM1" size="0x8000"/>', "memory IRAM1 has no valid start or size"),
         (_FLASH + '<memory id="IRAM1" start="0x20000000" size="all"/>', "memory IRAM1 has no valid start or size"),
@@ -84,16 +86,16 @@ def test_core_without_a_row_uses_a_compatible_one(tmp_path: Path, core: str, row
         (_RAM, "has too little memory"),
     ],
 )
-def test_what_is_no_board_leaves_nothing_behind(tmp_path: Path, device: str, said: str) -> None:
+def test_invalid_description_leaves_no_folder(tmp_path: Path, device: str, message: str) -> None:
     source = _pdsc(tmp_path, device)
-    done = inv("board.new", "--chip", "STM32F4XX", "--from", source, "--output", tmp_path / "made")
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = inv("board.new", "--chip", "STM32F4XX", "--from", source, "--output", tmp_path / "made")
+    assert completed.returncode == 2, completed.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
     assert not (tmp_path / "made").exists()
 
 
-def test_a_pack_is_cut_to_what_one_chip_takes_of_it(tmp_path: Path) -> None:
+def test_pack_is_cut_to_the_files_of_one_chip(tmp_path: Path) -> None:
     (tmp_path / "secret.FLM").write_text("of somebody else")
     files = {"Flash/own.FLM": b"an algorithm", "SVD/own.svd": b"<device/>", "LICENSE.txt": b"terms", "manual.pdf": b"m"}
     device = _FLASH + _RAM + '<debug svd="SVD\\own.svd"/><algorithm name="Flash\\own.FLM" start="0" size="1"/>'
@@ -108,8 +110,8 @@ def test_a_pack_is_cut_to_what_one_chip_takes_of_it(tmp_path: Path) -> None:
         pack.write(source, "below/Vendor.pdsc")
         for name, content in files.items():
             pack.writestr(f"below/{name}", content)
-    for number, each in enumerate((source, tmp_path / "some.pack")):
-        board = described.write(described.find(each, "XX32F1"), tmp_path / f"made{number}", "st-link")
+    for number, file in enumerate((source, tmp_path / "some.pack")):
+        board = described.write(described.find(file, "XX32F1"), tmp_path / f"made{number}", "st-link")
         assert board.by_pyocd
         assert board.physical
         assert board.physical.pyocd
@@ -123,25 +125,25 @@ def test_a_pack_is_cut_to_what_one_chip_takes_of_it(tmp_path: Path) -> None:
 
 def test_description_without_its_pack_asks_for_pyocd(tmp_path: Path) -> None:
     source = _pdsc(tmp_path, _FLASH + _RAM + '<algorithm name="Flash/own.FLM"/>', name="XX32 F1")
-    done = inv("board.new", "--chip", "xx32 f1", "--from", source, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "pyocd pack install xx32_f1" in done.stdout
+    completed = inv("board.new", "--chip", "xx32 f1", "--from", source, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "pyocd pack install xx32_f1" in completed.stdout
     assert {file.name for file in (tmp_path / "xx32-f1").iterdir()} == {"board.yaml"}
 
 
 def _zip(text: str, name: str = "a.pdsc") -> bytes:
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as pack:
-        # Of one time: pytest's processes must name the cases alike.
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as pack:
+        # A fixed time: pytest's processes must give the cases the same names.
         pack.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
-    return held.getvalue()
+    return stream.getvalue()
 
 
 _LAUGHS = '<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE x [<!ENTITY a "b"><!ENTITY c "&a;&a;">]><x>&c;</x>'
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.pdsc", _LAUGHS.encode("utf-16"), "defines XML entities"),
         ("a.pdsc", b'<?xml version="1.0" encoding="nonsense"?><package/>', "is not valid XML"),
@@ -155,12 +157,12 @@ _LAUGHS = '<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE x [<!ENTITY a "b"><!
         ("a.yaml", b'variants: [{name: "A\\nport: {name: x}"}]', "describes no chip 'A'"),
     ],
 )
-def test_what_nobody_should_write_is_one_clear_error(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_malformed_file_is_a_clear_error(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
-    done = inv("board.new", "--chip", "A", "--from", tmp_path / name, "--output", tmp_path / "made")
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = inv("board.new", "--chip", "A", "--from", tmp_path / name, "--output", tmp_path / "made")
+    assert completed.returncode == 2, completed.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
     assert not (tmp_path / "made").exists()
 
 
@@ -181,30 +183,32 @@ flash_algorithms:
 """
 
 
-@pytest.mark.parametrize(("ram", "called"), [("SRAM 1", "sram-12"), ("no", "memory-no2"), ("1e5", "memory-1e52")])
-def test_what_memory_is_called_becomes_a_name(tmp_path: Path, ram: str, called: str) -> None:
+@pytest.mark.parametrize(("ram", "name"), [("SRAM 1", "sram-12"), ("no", "memory-no2"), ("1e5", "memory-1e52")])
+def test_memory_name_becomes_a_valid_name(tmp_path: Path, ram: str, name: str) -> None:
     (tmp_path / "a.yaml").write_text(_VARIANT.format(name="STM32F4A", ram=ram, size="0x4000"))
-    made = _made(tmp_path / "a.yaml", tmp_path, "STM32F4A")
-    assert made.layout.data == called
-    assert made.region(made.layout.code).sectors == (0x4000,) * 64
+    board = _create_board(tmp_path / "a.yaml", tmp_path, "STM32F4A")
+    assert board.layout.data == name
+    assert board.region(board.layout.code).sectors == (0x4000,) * 64
 
 
-def test_units_without_end_are_none(tmp_path: Path) -> None:
+def test_excessive_number_of_sectors_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(_VARIANT.format(name="STM32F4A", ram="ram", size="1"))
-    made = _made(tmp_path / "a.yaml", tmp_path, "STM32F4A")
-    assert made.region(made.layout.code).sectors == ()
+    board = _create_board(tmp_path / "a.yaml", tmp_path, "STM32F4A")
+    assert board.region(board.layout.code).sectors == ()
 
 
-def test_a_name_that_would_be_more_than_one_is_refused(tmp_path: Path) -> None:
+def test_chip_name_with_line_break_is_refused(tmp_path: Path) -> None:
     name = '"STM32F4\\nmemory: []"'
     (tmp_path / "a.yaml").write_text(_VARIANT.format(name=name, ram="ram", size="1"))
     with pytest.raises(ConfigError, match="is not a valid name for a chip"):
-        _made(tmp_path / "a.yaml", tmp_path, "STM32F4\nmemory: []")
+        _create_board(tmp_path / "a.yaml", tmp_path, "STM32F4\nmemory: []")
     (tmp_path / "a.yaml").write_text(_VARIANT.format(name='"STM32F4: #x"', ram="ram", size="1"))
-    assert _made(tmp_path / "a.yaml", tmp_path, "STM32F4: #x").title.startswith("STM32F4: #x, described by a.yaml")
-    assert boards.load(str(tmp_path / "made")).name == "made"
+    assert _create_board(tmp_path / "a.yaml", tmp_path, "STM32F4: #x").title.startswith(
+        "STM32F4: #x, described by a.yaml"
+    )
+    assert boards.load(str(tmp_path / "board")).name == "board"
 
 
-def test_a_file_may_be_called_anything_that_can_be_printed(tmp_path: Path) -> None:
+def test_file_may_have_any_printable_name(tmp_path: Path) -> None:
     source = _pdsc(tmp_path, _FLASH + _RAM).rename(tmp_path / 'it\'s: "odd" #1.pdsc')
-    assert _made(source, tmp_path).title == 'STM32F4XX, described by it\'s: "odd" #1.pdsc'
+    assert _create_board(source, tmp_path).title == 'STM32F4XX, described by it\'s: "odd" #1.pdsc'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our models behind the real OpenOCD, and QEMU: one image gives the same bits in as many instructions."""
+"""Our models behind the real OpenOCD agree with QEMU: an image gives the same bits and instruction counts."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from utvm.session import HostDriven
     ],
 )
 def test_network_equals_qemu_in_results_and_instructions(name: str, tmp_path: Path) -> None:
-    found = {}
+    results = {}
     for driver in ("jtag", "qemu"):
         board = boards.load(f"{name},driver={driver}")
         library = compile_model(load(quantize.MODEL), target=board.target)
@@ -34,5 +34,5 @@ def test_network_equals_qemu_in_results_and_instructions(name: str, tmp_path: Pa
         with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
             assert ("OpenOCD" in connection.capabilities) == (driver == "jtag")
             runs = [session.run(library.name, [picture[np.newaxis]]) for picture in pictures]
-        found[driver] = (image.elf.read_bytes(), [(run.outputs[0].tobytes(), run.count) for run in runs])
-    assert found["jtag"] == found["qemu"]
+        results[driver] = (image.elf.read_bytes(), [(run.outputs[0].tobytes(), run.count) for run in runs])
+    assert results["jtag"] == results["qemu"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of logs: the last ones are kept, and what is in use."""
+"""Folders of logs: the newest ones and those in use stay."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from utvm.base.log import log_folder
 from utvm.errors import ConfigError
 
 
-def _old(root: Path, count: int) -> None:
+def _create_runs(root: Path, count: int) -> None:
     for number in range(count):
         folder = root / f"run-{number:02}"
         folder.mkdir(parents=True)
@@ -24,16 +24,16 @@ def _names(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
-def test_the_last_fifty_are_kept(tmp_path: Path) -> None:
-    _old(tmp_path, 60)
+def test_newest_fifty_stay(tmp_path: Path) -> None:
+    _create_runs(tmp_path, 60)
     (tmp_path / "a file").write_text("not ours")
-    made = log_folder(tmp_path / "new")
-    assert made.is_dir()
+    folder = log_folder(tmp_path / "new")
+    assert folder.is_dir()
     assert _names(tmp_path) == ["a file", "new", *(f"run-{number}" for number in range(11, 60))]
 
 
-def test_as_many_are_kept_as_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _old(tmp_path, 5)
+def test_variable_sets_the_number_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _create_runs(tmp_path, 5)
     monkeypatch.setenv("UTVM_KEEP_LOGS", "2")
     log_folder(tmp_path / "new")
     assert _names(tmp_path) == ["new", "run-04"]
@@ -48,22 +48,22 @@ _USER = (
 )
 
 
-def test_what_another_process_still_writes_into_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_in_use_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTVM_KEEP_LOGS", "1")
-    words = [sys.executable, "-c", _USER, str(tmp_path / "run-00")]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout
-        other.stdout.readline()
+    command = [sys.executable, "-c", _USER, str(tmp_path / "run-00")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout
+        user.stdout.readline()
         os.utime(tmp_path / "run-00", (0, 0))
         log_folder(tmp_path / "new")
         assert _names(tmp_path) == ["new", "run-00"]
-        other.communicate()
+        user.communicate()
     log_folder(tmp_path / "newer")
-    # Our own is in use as well.
+    # Our own folder is in use, too.
     assert _names(tmp_path) == ["new", "newer"]
 
 
-def test_where_logs_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+def test_unwritable_folder_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(ConfigError, match="logs cannot be written"):
         log_folder(tmp_path / "logs" / "run")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever prints a table prints all of it within 80 columns."""
+"""Every command with a table prints all of it within 80 columns."""
 
 import io
 import os
@@ -26,9 +26,9 @@ _DIGITS = ROOT / "models" / "digits"
 _INT8 = _DIGITS / "digits_int8.tflite"
 _SAMPLES = _DIGITS / "samples.npz"
 
-_EMULATED = ("--virtual", "--board")  # Twice each: at night.
+_EMULATED = ("--virtual", "--board")  # These take long: nightly.
 
-# Commands for each module that makes a table.
+# Commands for each module that prints a table.
 _TABLES = {
     "board_list": [("board.list",)],
     "board_show": [("board.show", "stm32f746"), ("board.detect",)],
@@ -45,27 +45,27 @@ _TABLES = {
         ("model.profile", _INT8, *_EMULATED, "pynq-z1:driver=qemu", "--set", "accelerator=all", "--output", "OUT"),
     ],
     "model_quantize": [("model.quantize", "LONG", "--samples", _SAMPLES, "--output", "OUT/q.onnx")],
-    # The second time it measures another candidate.
+    # The second run measures another candidate.
     "model_tune": [("model.tune", "LONG", *_EMULATED, "mps2-an500", "--trials", "1", "--log", "OUT/log")],
     "project": [("project.create", "--list")],
     "root_doctor": [("doctor",)],
     "vm": [("vm.status",)],
 }
-# They have tests of their own: below, in tests/environment/test_advisories.py and tests/history/test_changes.py.
+# Tested below, in tests/environment/test_advisories.py and in tests/history/test_changes.py.
 _ELSEWHERE = {"display", "env", "history_show"}
 
 
-def test_every_module_that_makes_a_table_is_looked_at() -> None:
-    makers = {
+def test_every_module_with_a_table_is_tested() -> None:
+    modules = {
         path.stem
         for path in PACKAGE.rglob("*.py")
         if re.search(r"from rich.table|OUT.table\(", path.read_text()) and path.stem not in ("terminal", "output")
     }
-    assert makers == {*_TABLES, *_ELSEWHERE}
+    assert modules == {*_TABLES, *_ELSEWHERE}
 
 
 def _long_names(folder: Path) -> Path:
-    """Write the digits model with names of its layers that fit into no column."""
+    """Write the digits model with layer names that are longer than a column."""
     model = onnx.load(_DIGITS / "digits.onnx")
     for node in model.graph.node:
         for names in (node.input, node.output):
@@ -74,7 +74,7 @@ def _long_names(folder: Path) -> Path:
     return folder / "digits.onnx"
 
 
-def _counted(line: str) -> str:
+def _without_numbers(line: str) -> str:
     """Return a line without its numbers: on a process, they differ from run to run."""
     return re.sub(r"[\d,.]+", "#", line)
 
@@ -84,9 +84,9 @@ def _letters(text: str) -> Counter[str]:
 
 
 def _check(narrow: str, wide: str) -> None:
-    # What is no table goes on in the terminal's next line by itself.
-    words = {_counted(line) for line in wide.splitlines()}
-    long = [line for line in narrow.splitlines() if len(line) > 80 and _counted(line) not in words]
+    # The terminal itself wraps text outside of tables.
+    words = {_without_numbers(line) for line in wide.splitlines()}
+    long = [line for line in narrow.splitlines() if len(line) > 80 and _without_numbers(line) not in words]
     assert not long, "\n".join(long)
     assert _letters(narrow) == _letters(wide), narrow
 
@@ -99,25 +99,25 @@ def _check(narrow: str, wide: str) -> None:
         for number, words in enumerate(several)
     ],
 )
-def test_a_table_leaves_nothing_out_at_80_columns(words: tuple[object, ...], tmp_path: Path) -> None:
+def test_table_is_complete_at_80_columns(words: tuple[object, ...], tmp_path: Path) -> None:
     model = _long_names(tmp_path) if "LONG" in words else _INT8
-    given = [str(word).replace("OUT", str(tmp_path)).replace("LONG", str(model)) for word in words]
-    wide, narrow = (inv(*given, COLUMNS=columns) for columns in ("400", "80"))
+    command = [str(word).replace("OUT", str(tmp_path)).replace("LONG", str(model)) for word in words]
+    wide, narrow = (inv(*command, COLUMNS=columns) for columns in ("400", "80"))
     assert wide.returncode == narrow.returncode in (0, 3), narrow.stderr
     assert "\n" in narrow.stdout
     _check(narrow.stdout, wide.stdout)
 
 
-def test_off_a_terminal_a_board_is_a_line() -> None:
+def test_board_is_one_line_without_a_terminal() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     command = f"{ROOT}/inv board.list | grep nrf5340dk"
-    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
-    (line,) = done.stdout.splitlines()
+    completed = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
+    (line,) = completed.stdout.splitlines()
     assert "Nordic nRF5340 DK" in line and line.split()[-1] == "utvm"
 
 
-class _Screen(io.StringIO):
-    """Somebody sits in front of it."""
+class _Terminal(io.StringIO):
+    """A stream that is a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -128,12 +128,12 @@ def test_run_tables_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     night = a_night((failed, None), (run_that_passed(), None))
     monkeypatch.setenv("TERM", "dumb")
 
-    def shown(columns: str) -> list[str]:
+    def display(columns: str) -> list[str]:
         monkeypatch.setenv("COLUMNS", columns)
-        run, whole = _Screen(), _Screen()
+        run, nightly = _Terminal(), _Terminal()
         Display(run).close(failed, None)
-        NightlyDisplay(whole).close(night, Path("reports"))
-        return [run.getvalue(), whole.getvalue()]
+        NightlyDisplay(nightly).close(night, Path("reports"))
+        return [run.getvalue(), nightly.getvalue()]
 
-    for narrow, wide in zip(shown("80"), shown("400"), strict=True):
+    for narrow, wide in zip(display("80"), display("400"), strict=True):
         _check(narrow, wide)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to a run: signals, no room, a clock that jumps, a connection cut, a probe pulled out."""
+"""Faults to inject: signals, a full disk, a clock that jumps, a cut connection, an unplugged probe."""
 
 import contextlib
 import random
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.faults.course import Course, number_of
 from tests.faults.place import Place
+from tests.faults.suite_run import SuiteRun, number_of
 from tests.faults.surroundings import Surroundings
 
 _HOUR = 3600
@@ -23,31 +23,31 @@ _QUICK = 0.01  # Seconds.
 
 @dataclass
 class Strike:
-    """One deed, done to a run at a moment.
+    """One fault, injected into a run.
 
     Attributes:
-        landed: whether there was still something to strike.
-        signals: those that the command itself got.
+        landed: whether the target was still there.
+        signals: the signals that the command itself received.
     """
 
-    course: Course
+    suite_run: SuiteRun
     chance: random.Random
     around: Surroundings
     landed: bool = False
     signals: list[int] = field(default_factory=list)
 
-    def process(self, role: str, deed: str) -> None:
+    def process(self, role: str, action: str) -> None:
         """Send signals to a process."""
-        found = self.course.find(role)
-        if not found:
+        processes = self.suite_run.find(role)
+        if not processes:
             return
-        victim = self.chance.choice(found)
-        if deed == "STOP+CONT":
+        victim = self.chance.choice(processes)
+        if action == "STOP+CONT":
             self._send(victim, signal.SIGSTOP)
             time.sleep(self.chance.uniform(0.2, 3))
             self._send(victim, signal.SIGCONT)
             return
-        first, _, second = deed.partition("+")
+        first, _, second = action.partition("+")
         self._send(victim, number_of(first))
         if second:
             time.sleep(self.chance.uniform(0, 0.3))
@@ -58,31 +58,31 @@ class Strike:
             if victim.status() != psutil.STATUS_ZOMBIE:
                 victim.send_signal(number)
                 self.landed = True
-                if victim.pid == self.course.process.pid:
+                if victim.pid == self.suite_run.process.pid:
                     self.signals.append(int(number))
 
     def connection(self) -> None:
-        """Cut one of the connections that the command or OpenOCD has to what it drives."""
+        """Cut a connection of the command or OpenOCD to the board."""
         ports: set[tuple[int, int]] = set()
-        while self.course.running and not (ports := self._ports()):
+        while self.suite_run.running and not (ports := self._ports()):
             time.sleep(_QUICK)
         if ports:
             near, far = self.chance.choice(sorted(ports))
-            which = ("sport", "=", str(near), "dport", "=", str(far))
-            done = subprocess.run(["ss", "-K", *which], capture_output=True, text=True, check=True)
-            self.landed = "ESTAB" in done.stdout
+            filters = ("sport", "=", str(near), "dport", "=", str(far))
+            completed = subprocess.run(["ss", "-K", *filters], capture_output=True, text=True, check=True)
+            self.landed = "ESTAB" in completed.stdout
 
     def _ports(self) -> set[tuple[int, int]]:
         ports = set()
-        for process in (*self.course.find("command"), *self.course.find("openocd")):
+        for process in (*self.suite_run.find("command"), *self.suite_run.find("openocd")):
             with contextlib.suppress(psutil.Error):
                 established = process.net_connections("tcp")
-                ports |= {(one.laddr.port, one.raddr.port) for one in established if one.status == "ESTABLISHED"}
+                ports |= {(end.laddr.port, end.raddr.port) for end in established if end.status == "ESTABLISHED"}
         return ports
 
-    def run(self, deed: str) -> None:
-        """Change what is around the run."""
-        deeds: dict[str, Callable[[], None]] = {
+    def run(self, action: str) -> None:
+        """Change the environment of the run."""
+        actions: dict[str, Callable[[], None]] = {
             "no growth": lambda: self._limit(resource.RLIMIT_FSIZE, 0),
             "no files": lambda: self._limit(resource.RLIMIT_NOFILE, 3),
             "full reports": self.around.fill,
@@ -90,26 +90,28 @@ class Strike:
             "clock forward": lambda: self.around.jump(_HOUR),
             "clock back": lambda: self.around.jump(-_HOUR),
         }
-        self.landed = self.course.running
+        self.landed = self.suite_run.running
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-            deeds[deed]()
+            actions[action]()
 
-    def usb(self, deed: str) -> None:
-        """Pull the probe out of the bus, and maybe put it back in."""
-        self.landed = self.course.running
+    def usb(self, action: str) -> None:
+        """Unplug the probe, and plug it in again for "replug"."""
+        self.landed = self.suite_run.running
         self.around.unplug()
-        if deed == "replug":
+        if action == "replug":
             time.sleep(self.chance.uniform(0, 0.5))
             self.around.plug_in()
 
-    def place(self, there: Place, deed: str) -> None:
-        """Do something in the place where the run is."""
-        self.landed = self.course.running and there.do(deed)
+    def place(self, place: Place, action: str) -> None:
+        """Inject a fault in the location of the run."""
+        self.landed = self.suite_run.running and place.do(action)
 
     def _limit(self, which: int, most: int) -> None:
-        resource.prlimit(self.course.process.pid, which, (most, resource.prlimit(self.course.process.pid, which)[1]))
+        resource.prlimit(
+            self.suite_run.process.pid, which, (most, resource.prlimit(self.suite_run.process.pid, which)[1])
+        )
 
 
-def folder_for(deed: str, folder: Path, small: Path) -> Path:
-    """Return where a run puts something: onto the small disk if it is that which fills."""
-    return small / folder.name if deed == f"full {folder.name}" else folder
+def folder_for(action: str, folder: Path, small: Path) -> Path:
+    """Return the folder for a run's files: on the small disk if that is to be full."""
+    return small / folder.name if action == f"full {folder.name}" else folder

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts: gone in the end, whoever else sweeps meanwhile."""
+"""Temporary folders are removed, also while another process removes old ones."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ from utvm.base.storage import temporary
 from utvm.base.storage.temporary import private_folder, temporary_folder
 
 
-def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
+def test_renamed_folder_stays(tmp_path: Path) -> None:
     with temporary_folder(tmp_path / "new") as folder:
         (folder / "a").write_text("1")
         folder.rename(tmp_path / "done")
@@ -25,37 +25,39 @@ def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
-def test_one_that_is_swept_at_birth_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    make, lock = tempfile.mkdtemp, fcntl.flock
-    made: list[str] = []
-    swept: list[bool] = []
+def test_folder_removed_during_creation_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    create, lock = tempfile.mkdtemp, fcntl.flock
+    created: list[str] = []
+    sweeps: list[bool] = []
 
-    def another_sweeps() -> None:
-        if not swept:
-            swept.append(True)
+    def sweep_once() -> None:
+        if not sweeps:
+            sweeps.append(True)
             with temporary_folder(tmp_path):
                 pass
 
-    def overtaken_make(**options: Any) -> str:
-        made.append(make(**options))
+    def create_then_sweep(**options: Any) -> str:
+        created.append(create(**options))
         if moment == "before it is opened":
-            another_sweeps()
-        return made[-1]
+            sweep_once()
+        return created[-1]
 
-    def overtaken_lock(handle: int, operation: int) -> None:
-        another_sweeps()
+    def sweep_then_lock(handle: int, operation: int) -> None:
+        sweep_once()
         lock(handle, operation)
 
-    monkeypatch.setattr(tempfile, "mkdtemp", overtaken_make)
-    monkeypatch.setattr(fcntl, "flock", overtaken_lock)
+    monkeypatch.setattr(tempfile, "mkdtemp", create_then_sweep)
+    monkeypatch.setattr(fcntl, "flock", sweep_then_lock)
     with temporary_folder(tmp_path) as folder:
         assert folder.is_dir()
-        assert str(folder) != made[0]
+        assert str(folder) != created[0]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some network file systems lock no folders."""
+def test_nothing_is_removed_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems cannot lock folders."""
 
     def refuse(_handle: int, _operation: int) -> None:
         raise OSError(errno.EBADF, "Bad file descriptor")
@@ -67,26 +69,26 @@ def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_user_s_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = Path(tempfile.mkdtemp(prefix=temporary._PREFIX, dir=tmp_path))
-    opened = os.open
+def test_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = Path(tempfile.mkdtemp(prefix=temporary._PREFIX, dir=tmp_path))
+    real = os.open
 
     def refuse(path: Path, flags: int, **options: Any) -> int:
-        if path == theirs:
+        if path == foreign:
             raise PermissionError(errno.EACCES, "Permission denied")
-        return opened(path, flags, **options)
+        return real(path, flags, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
         with temporary_folder(tmp_path) as folder:
             assert folder.is_dir()
-    assert list(tmp_path.iterdir()) == [theirs]
+    assert list(tmp_path.iterdir()) == [foreign]
 
 
 @pytest.mark.parametrize("tmpdir", ["short", "long", "a file", "missing", "relative", "read-only"])
-def test_a_socket_fits_into_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmpdir: str) -> None:
+def test_private_folder_has_room_for_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmpdir: str) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        places = {
+        folders = {
             "short": Path(short),
             "long": tmp_path / ("x" * 180),
             "a file": tmp_path / "file",
@@ -94,17 +96,17 @@ def test_a_socket_fits_into_a_private_folder(tmp_path: Path, monkeypatch: pytest
             "relative": Path("relative"),
             "read-only": Path("/proc"),
         }
-        places["long"].mkdir()
-        places["a file"].touch()
-        monkeypatch.setenv("TMPDIR", str(places[tmpdir]))
+        folders["long"].mkdir()
+        folders["a file"].touch()
+        monkeypatch.setenv("TMPDIR", str(folders[tmpdir]))
         with private_folder() as folder, socket.socket(socket.AF_UNIX) as listener:
-            assert folder.parent == (places["short"] if tmpdir == "short" else Path("/tmp"))
+            assert folder.parent == (folders["short"] if tmpdir == "short" else Path("/tmp"))
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
             listener.bind(str(folder / ("s" * 32)))
         assert not folder.exists()
 
 
-def test_another_user_s_fifo_does_not_hold_up_the_sweep(tmp_path: Path) -> None:
+def test_fifo_of_another_user_does_not_block_the_sweep(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"{temporary._PREFIX}fifo")
     with temporary_folder(tmp_path) as folder:
         assert folder.is_dir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run under the campaign's eyes: its processes, what it prints, what it leaves."""
+"""A run of the campaign: its processes, its output, and the files and processes that remain."""
 
 import contextlib
 import json
@@ -23,33 +23,33 @@ from utvm.paths import ROOT
 
 _MARK = "UTVM_FAULTS_RUN"
 _COMPILER = re.compile(r"(.*-)?(gcc|cc1|as|ld|collect2)(-[\d.]+)?$")
-_QUICK, _SLOWER = 0.005, 0.02  # Seconds between looks: some processes are there for hundredths of one.
+_QUICK, _SLOWER = 0.005, 0.02  # Seconds between checks: some processes live for hundredths of a second.
 _BRIEF = ("tool", "compiler")
-_GONE = 15.0  # Seconds that what has lost its parent may take to end, on whatever busy computer.
+_GONE = 15.0  # Seconds that a process may live without its parent, on a busy computer.
 
 
 def start_of_inv() -> str:
-    """Return the Python that ./inv begins with."""
-    found = re.search(r"^start='(.*?)'$", (ROOT / "inv").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert found
-    return found[1]
+    """Return the Python code that ./inv starts with."""
+    match = re.search(r"^start='(.*?)'$", (ROOT / "inv").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert match
+    return match[1]
 
 
-def _below(pid: int) -> list[int]:
-    """Return the processes below one. The kernel's own list: to look through all processes would slow the run."""
-    found = []
+def _descendants(pid: int) -> list[int]:
+    """Return the descendants of a process. The kernel's own list: a search of all processes would slow the run."""
+    pids = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
                 for child in map(int, (task / "children").read_text().split()):
-                    found += [child, *_below(child)]
-    return found
+                    pids += [child, *_descendants(child)]
+    return pids
 
 
 _Test = Callable[[Sequence[str], str], bool]
 _ROLES: Mapping[str, _Test] = {
     "tool": lambda words, name: "--version" in " ".join(words) or name in ("git", "dpkg-query", "sh"),
-    "keeper": lambda words, _: any(word.endswith("/farm/helper.py") for word in words),
+    "lease holder": lambda words, _: any(word.endswith("/farm/helper.py") for word in words),
     "guard": lambda words, _: "utvm.environment.engine" in words,
     "virtual board": lambda words, _: "utvm.virtual" in words,
     "openocd": lambda _, name: name.startswith("openocd"),
@@ -61,18 +61,18 @@ _ROLES: Mapping[str, _Test] = {
 }
 INSIDE = "command inside"
 ROLES = (*_ROLES, INSIDE)
-"""What a process of a run can be, beside the command itself."""
+"""Roles of processes in a run, beside the command itself."""
 
 
 def role_of(process: psutil.Process) -> str:
-    """Say what a process of a run is; nothing of what is none that the table names."""
+    """Return the role of a process, or an empty string if the table has none."""
     words, name = process.cmdline(), process.name()
-    return next((role for role, it_is in _ROLES.items() if it_is(words, name)), "") if words else ""
+    return next((role for role, matches in _ROLES.items() if matches(words, name)), "") if words else ""
 
 
 @dataclass(frozen=True)
-class Left:
-    """What a run has left when it is over; a signal is a negative exit code, None one that had to be ended."""
+class Outcome:
+    """The outcome of a run. A signal is a negative exit code; None is a run that had to be ended."""
 
     exit_code: int | None
     output: str
@@ -81,15 +81,15 @@ class Left:
     seconds: float
 
 
-class Course:
-    """A run; at the end of its ``with`` block nothing of it is left.
+class SuiteRun:
+    """A run; at the end of its ``with`` block all of its processes are ended.
 
     Args:
         words: of ``hil``.
-        reports: where its report goes.
-        environment: variables that it has beside ours.
-        prepared: what it is begun by; by default it begins as everything does.
-        inside: returns those of its processes that are not below it.
+        reports: the folder of its report.
+        environment: further variables.
+        prepared: the process to copy; by default the run starts like ./inv.
+        inside: returns those of its processes that are not its descendants.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class Course:
         self._name = f"{os.getpid()}-{time.monotonic_ns()}"
         self._before = self._last_report()
         self._started = time.monotonic()
-        self._pieces: list[bytes] = []
+        self._output: list[bytes] = []
         environment = {**os.environ, **environment, _MARK: self._name, "COLUMNS": "200"}
         start, words = start_of_inv(), (str(ROOT), "hil", *words, "--report-dir", str(reports))
-        # A pipe, and drained: what is printed may neither fail for want of room nor wait for a reader.
+        # A thread reads the pipe: printing may neither fail on a full disk nor wait for a reader.
         reading, writing = os.pipe()
         self.process: psutil.Popen | Copy
         if prepared:
-            self.process = prepared.begin(start, words, environment, writing)
+            self.process = prepared.start(start, words, environment, writing)
         else:
             self.process = psutil.Popen(
                 [sys.executable, "-S", "-c", start, *words],
@@ -120,7 +120,7 @@ class Course:
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                # As from a terminal: Ctrl-C of whoever runs the campaign is not the run's.
+                # A session of its own: Ctrl-C in the campaign's terminal does not reach the run.
                 start_new_session=True,
                 preexec_fn=with_usual_signals,
             )
@@ -128,7 +128,7 @@ class Course:
         self._reader = threading.Thread(target=self._drain, args=(reading,), daemon=True)
         self._reader.start()
 
-    def __enter__(self) -> "Course":
+    def __enter__(self) -> "SuiteRun":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -146,27 +146,27 @@ class Course:
         return time.monotonic() - self._started
 
     @property
-    def begun(self) -> bool:
-        """Whether it has said its name, after which it owes a report."""
-        return re.search(rb", run \d{8}T", b"".join(self._pieces)) is not None
+    def has_started(self) -> bool:
+        """True if it has printed its run id; from then on it owes a report."""
+        return re.search(rb", run \d{8}T", b"".join(self._output)) is not None
 
     def find(self, role: str) -> list[psutil.Process]:
-        """Return the processes that have a role now."""
+        """Return the current processes with a role."""
         return [self.process] if role == "command" else self.roles().get(role, [])
 
     def roles(self) -> Mapping[str, list[psutil.Process]]:
-        """Return all processes that have a role now."""
-        found: dict[str, list[psutil.Process]] = {}
+        """Return all current processes, by role."""
+        processes: dict[str, list[psutil.Process]] = {}
         inside = self._inside()
-        for pid in (*_below(self.process.pid), *inside):
+        for pid in (*_descendants(self.process.pid), *inside):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                 process = psutil.Process(pid)
                 role = role_of(process) or (INSIDE if pid in inside and "hil" in process.cmdline() else "")
-                found.setdefault(role, []).append(process)
-        return found
+                processes.setdefault(role, []).append(process)
+        return processes
 
     def wait_for(self, role: str) -> list[psutil.Process]:
-        """Wait until there is such a process; return none if the run has ended before."""
+        """Wait for a process with this role; return an empty list if the run ends before."""
         while self.running:
             if found := self.find(role):
                 return found
@@ -176,8 +176,8 @@ class Course:
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))
 
-    def finish(self, patience: float) -> Left:
-        """Wait for its end and look at what is left of it; after so many seconds it is ended."""
+    def finish(self, patience: float) -> Outcome:
+        """Wait for the end of the run, at most ``patience`` seconds; then end it and return its outcome."""
         code: int | None = None
         with contextlib.suppress(psutil.TimeoutExpired):
             code = self.process.wait(patience)
@@ -187,36 +187,36 @@ class Course:
         seconds = self.age
         orphans = self._orphans()
         self._reader.join(5)
-        return Left(code, b"".join(self._pieces).decode(errors="replace"), self._report(), orphans, seconds)
+        return Outcome(code, b"".join(self._output).decode(errors="replace"), self._report(), orphans, seconds)
 
     def _orphans(self) -> list[str]:
-        """Return what is still alive of it; the kernel takes a moment to end who has lost its parent."""
+        """Return the processes that remain; the kernel takes a moment to end children without a parent."""
         deadline = time.monotonic() + _GONE
         while alive := self._marked():
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        told = []
+        commands = []
         for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
-                told.append(" ".join(process.cmdline())[:100])
+                commands.append(" ".join(process.cmdline())[:100])
                 process.kill()
-        return told
+        return commands
 
     def _marked(self) -> list[psutil.Process]:
-        found = []
+        processes = []
         mark = f"{_MARK}={self._name}".encode()
         for pid in psutil.pids():
             with contextlib.suppress(OSError, psutil.NoSuchProcess):
                 if pid != self.process.pid and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                     process = psutil.Process(pid)
                     if process.status() != psutil.STATUS_ZOMBIE:
-                        found.append(process)
-        return found
+                        processes.append(process)
+        return processes
 
     def _drain(self, pipe: int) -> None:
         while piece := os.read(pipe, 1 << 16):
-            self._pieces.append(piece)
+            self._output.append(piece)
         os.close(pipe)
 
     def _last_report(self) -> str:
@@ -224,7 +224,7 @@ class Course:
         return str(latest.resolve()) if latest.exists() else ""
 
     def _report(self) -> Mapping[str, Any] | None:
-        """Return the report that this run has written, if it has."""
+        """Return the report of this run, if it has written one."""
         latest = self._last_report()
         if latest in ("", self._before):
             return None
@@ -233,5 +233,5 @@ class Course:
 
 
 def number_of(name: str) -> int:
-    """Return a signal's number."""
+    """Return the number of a signal."""
     return int(signal.Signals[f"SIG{name}"])
