@@ -43,7 +43,7 @@ def pytest_unconfigure() -> None:
 # an engine.
 _TOGETHER = (
     ("tests/environment/machine/",),
-    ("tests/environment/test_container", "tests/environment/test_devcontainer", "tests/environment/test_places"),
+    ("tests/environment/test_container", "tests/environment/test_devcontainer", "tests/environment/test_locations"),
 )
 
 
@@ -52,7 +52,7 @@ _FIRST = (
     "tests/environment/machine/",
     "tests/test_end_to_end",
     "tests/environment/test_container",
-    "tests/environment/test_places",
+    "tests/environment/test_locations",
     "tests/farm/test_farm",
     "tests/hil/test_nightly.py",
     "tests/hil/test_outcomes",

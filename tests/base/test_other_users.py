@@ -71,7 +71,7 @@ def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
 def test_rpc_server_of_a_board(tmp_path: Path, anyone: bool) -> None:
     options = ["--anyone"] if anyone else []
     with served(tmp_path, "--board", "host", *options) as board:
-        assert (_ANYONE if anyone else _OWN) in board.said()
+        assert (_ANYONE if anyone else _OWN) in board.output()
         addresses = listening(board.process.pid)
         server = Address("", board.address, board.port)
         assert knock(addresses, 12 if anyone else 200) == ({server} if anyone else set())

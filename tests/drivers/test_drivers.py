@@ -131,7 +131,7 @@ def test_tvm_client_uses_another_driver(packages: Path, tmp_path: Path, monkeypa
 
     monkeypatch.setenv("PYTHONPATH", str(packages))
     with served(tmp_path, "--board", str(_shelf_board(tmp_path / "good"))) as server:
-        assert "VIRTUAL board on shelf 3" in server.said()
+        assert "VIRTUAL board on shelf 3" in server.output()
         session = rpc.connect(server.address, server.port)
         assert json.loads(session.get_function("utvm.stats")())
         session.get_function("CloseRPCConnection")()

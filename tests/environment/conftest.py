@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine, and the checkout's own image in it, once for all tests that need them."""
+"""A container engine, and the checkout's own image in it, once for all tests that need them."""
 
 import json
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from tests.environment.own_engine import missing, own_engine
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[str]:
-    """Where an engine listens that has nothing in it."""
-    lacking = missing()
-    if lacking:
-        pytest.skip(f"this machine lacks {lacking}")
-    with own_engine() as place:
-        yield place
+    """The address of an empty engine."""
+    reason = missing()
+    if reason:
+        pytest.skip(f"this machine lacks {reason}")
+    with own_engine() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
 def built(engine: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The image in the engine: what ``docker.build --json`` says of it. Its layers are made once for a lock."""
+    """The output of ``docker.build --json`` for the image in the engine. Its layers are cached by lock."""
     figures = Path(tmp_path_factory.mktemp("figures")) / "image.json"
-    done = inv("docker.build", "--json", figures, timeout=2400, DOCKER_HOST=engine)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = inv("docker.build", "--json", figures, timeout=2400, DOCKER_HOST=engine)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     return dict(json.loads(figures.read_text()))

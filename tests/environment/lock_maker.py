@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes small locks and package files for tests."""
+"""Creates small locks and package files for tests."""
 
 import datetime
 import hashlib
@@ -10,7 +10,7 @@ from utvm.environment.python_lock import Wheel
 
 
 def deb(name: str, version: str = "1.0-1", content: bytes = b"", **other: str) -> DebianPackage:
-    """A package whose file has that content."""
+    """A package whose file has this content."""
     content = content or f"{name} {version}".encode()
     return DebianPackage(
         name=name,
@@ -29,14 +29,14 @@ def debian_lock(*packages: DebianPackage, day: int = 1) -> DebianLock:
 
 
 def wheel(name: str, version: str = "1.0") -> Wheel:
-    """A wheel whose file has its name and version as content."""
+    """A wheel whose file contains its name and version."""
     content = f"{name} {version}".encode()
     file = f"{name}-{version}-py3-none-any.whl"
     return Wheel(name=name, version=version, file=file, size=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def pylock(*files: tuple[str, str]) -> str:
-    """The text of a ``pylock.toml``: a package for each wheel that is named, with the marker beside it."""
+    """The text of a ``pylock.toml`` with a package for each wheel, and its marker."""
     parts = ['lock-version = "1.0"', 'created-by = "a test"']
     for file, marker in files:
         name, version, *_ = file.split("-")
@@ -48,7 +48,7 @@ def pylock(*files: tuple[str, str]) -> str:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Everything below a folder that is not a folder, and drafts even if they are empty."""
+    """All files below a folder, and temporary folders even if they are empty."""
     return sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Docker engine of a test's own: its images, its socket and everything it starts are gone when the test is."""
+"""A Docker engine for a test: its images, socket and processes are removed after the test."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from utvm.errors import ProvisionError
 
 
 def missing() -> str:
-    """Return why no engine can be started here; nothing when one can."""
+    """Return the reason why no engine can be started here; an empty string if there is none."""
     if os.geteuid() != 0:
         return "root, to start a Docker engine"
     if shutil.which("dockerd") is None:
@@ -23,14 +23,14 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def own_engine() -> Iterator[str]:
-    """Start an engine and yield where it listens, as ``DOCKER_HOST`` says it."""
-    # Not below pytest's folder: a socket's path has at most 107 characters.
+    """Start an engine and yield its address in the form of ``DOCKER_HOST``."""
+    # Not below pytest's folder: the path of a socket has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="utvm-engine-"))
-    place = f"unix://{folder}/docker.sock"
+    address = f"unix://{folder}/docker.sock"
     command: list[str | Path] = [
-        # Namespaces of its own: no mount and no process of it outlives it.
+        # In its own namespaces, no mount or process outlives it.
         *("unshare", "--mount", "--pid", "--mount-proc", "--kill-child"),
-        *("dockerd", f"--host={place}", f"--data-root={folder}/data", f"--exec-root={folder}/exec"),
+        *("dockerd", f"--host={address}", f"--data-root={folder}/data", f"--exec-root={folder}/exec"),
         *(f"--pidfile={folder}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false"),
         *("--storage-driver=overlay2", "--exec-opt=native.cgroupdriver=cgroupfs"),
     ]
@@ -39,6 +39,6 @@ def own_engine() -> Iterator[str]:
     )
     try:
         with engine:
-            yield place
+            yield address
     finally:
         shutil.rmtree(folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading reports of ``hil``, what two of them are compared by, and a project of one's own that makes some."""
+"""Reads and compares reports of ``hil``, and writes a project that creates some."""
 
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,12 @@ from utvm.hil import schemas
 
 
 def read_report(reports: Path) -> dict[str, Any]:
-    """The latest report below a folder, which is what its schema says."""
+    """Return the latest report below a folder, validated by its schema."""
     return schemas.read_report(reports / "latest" / "report.json")
 
 
 def without_time_and_place(report: dict[str, Any]) -> dict[str, Any]:
-    """What docs/report.md says that reports are compared by."""
+    """Return the parts of a report that docs/report.md compares."""
     rest = {key: value for key, value in report.items() if key not in ("run_id", "started")}
     rest["environment"] = {key: value for key, value in report["environment"].items() if key != "place"}
     rest["tests"] = [{key: value for key, value in test.items() if key != "duration_s"} for test in report["tests"]]
@@ -32,7 +32,7 @@ def test_fails():
 
 
 def own_project(folder: Path) -> Path:
-    """Write a project whose suite reads a file of it; one of its two tests fails."""
+    """Write a project whose suite reads one of its files; one of its two tests fails."""
     project = folder / "my project"
     (project / "hil").mkdir(parents=True)
     (project / "utvm.yaml").write_text("boards: [{board: host}]\n")

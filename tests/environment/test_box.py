@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read out of e2fsprogs' words when a disk is made."""
+"""Parsing the output of e2fsprogs when a disk is created."""
 
 import pytest
 
 from utvm.environment.disk import used_inodes
 from utvm.errors import ProvisionError
 
-_DESCRIBED = """Filesystem UUID:          5f7a1c1e-0000-4000-8000-00000000feed
+_DUMPE2FS = """Filesystem UUID:          5f7a1c1e-0000-4000-8000-00000000feed
 Inode count:              48
 Free inodes:              31
 First inode:              11
@@ -24,10 +24,10 @@ Group 2: (Blocks 8193-16384) csum 0xfc8c [INODE_UNINIT]
 """
 
 
-def test_inodes_in_use_are_those_that_are_not_free() -> None:
-    assert list(used_inodes(_DESCRIBED)) == [11, 12, 14, 15, 24, 25]
+def test_used_inodes_are_those_that_are_not_free() -> None:
+    assert list(used_inodes(_DUMPE2FS)) == [11, 12, 14, 15, 24, 25]
 
 
-def test_words_of_another_version_are_refused() -> None:
+def test_output_of_another_version_is_refused() -> None:
     with pytest.raises(ProvisionError, match="First inode"):
-        used_inodes(_DESCRIBED.replace("First inode", "First"))
+        used_inodes(_DUMPE2FS.replace("First inode", "First"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small environment, resolved and built for real: by two makers with nothing in common, to the same bytes."""
+"""A small environment, resolved and built for real by two independent builders, to the same bytes."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="this machine lacks mmdebstrap"),
 ]
 
-# What a maker runs, in a folder of its own: it has nothing but the lock and an archive.
+# The program of a builder, in a folder of its own, with the lock and an archive only.
 _BUILD = """
 import json, sys
 from pathlib import Path
@@ -46,15 +46,15 @@ made = build(locked, layers, Path("out"))
 box = build_box(locked, layers, Path("box"))
 print(json.dumps([made.digest, made.unpacked, box.digest]))
 """
-_WITHOUT_PYTHON_S = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-_ANOTHER = 2_900_000  # The number of a user that no system gives away by itself.
-# Only root can do without a network that is there.
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+_OTHER_UID = 2_900_000  # A user id that no system assigns by default.
+# Only root can disable the network.
 _OFFLINE = ("unshare", "--net") if os.geteuid() == 0 else ()
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ``provision/`` with what Debian cannot do without, Python, and one Python package, resolved just now.
+    """A ``provision/`` with Debian's essential packages, Python, and one Python package, resolved now.
 
     The package files are in the archive ``store`` beside it.
     """
@@ -62,10 +62,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PROVISION, folder)
     (folder / "debian.txt").write_text("python3   runs everything\n")
     text = (folder / "environment.yaml").read_text()
-    head, _, rest = text.partition("  packages:\n")
-    text = head + "  packages: {}\n  without: {}\n  # What" + rest.partition("\n  # What")[2]
-    head, _, rest = text.partition("  without:\n")
-    (folder / "environment.yaml").write_text(head + "  without: {}\n  # Below" + rest.partition("\n  # Below")[2])
+    head, _, tail = text.partition("  packages:\n")
+    text = head + "  packages: {}\n  without: {}\n  # What" + tail.partition("\n  # What")[2]
+    head, _, tail = text.partition("  without:\n")
+    (folder / "environment.yaml").write_text(head + "  without: {}\n  # Below" + tail.partition("\n  # Below")[2])
     (folder / "python.in").write_text("idna\n")
     head, *packages = (PROVISION / "pylock.toml").read_text().split("[[packages]]")
     (idna,) = (package for package in packages if 'name = "idna"' in package)
@@ -76,12 +76,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _maker(small: Path, folder: Path, umask: int, *, become: Sequence[str] = (), **env: str) -> "subprocess.Popen[str]":
+def _start_builder(
+    small: Path, folder: Path, umask: int, *, become: Sequence[str] = (), **env: str
+) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [*_OFFLINE, *become, sys.executable, "-c", _BUILD, small, small.parent / "store"],
         cwd=folder,
-        # Python's settings reach the Python that packages bring, if nothing keeps them from it.
-        env={**_WITHOUT_PYTHON_S, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **env},
+        # Without a filter, Python's variables would reach the Python of the packages.
+        env={**_ENVIRONMENT, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **env},
         umask=umask,
         stdout=subprocess.PIPE,
         text=True,
@@ -90,22 +92,22 @@ def _maker(small: Path, folder: Path, umask: int, *, become: Sequence[str] = (),
 
 @pytest.fixture(scope="module")
 def twins(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    """The folders of two makers that have nothing in common but the lock, and no network.
+    """The folders of two builders that have only the lock in common, and no network.
 
-    Where we are root, and may say who is who in mounts of our own, the other one is another user.
+    As root with mounts of our own, the second builder is another user.
     """
     folder = tmp_path_factory.mktemp("twins")
     with tempfile.TemporaryDirectory(prefix="another place ") as name:
-        other = Path(name)
+        second = Path(name)
         become: Sequence[str] = ()
         if os.geteuid() == 0 and may_make_mounts():
             become = _as_another_user(folder)
-            shutil.chown(other, _ANOTHER, _ANOTHER)
-            other.chmod(0o755)
-        makers = [
-            _maker(small, folder, 0o022, TZ="UTC", LC_ALL="C"),
-            _maker(
-                *(small, other, 0o077),
+            shutil.chown(second, _OTHER_UID, _OTHER_UID)
+            second.chmod(0o755)
+        builders = [
+            _start_builder(small, folder, 0o022, TZ="UTC", LC_ALL="C"),
+            _start_builder(
+                *(small, second, 0o077),
                 become=become,
                 TZ="Asia/Tokyo",
                 LC_ALL="de_DE.UTF-8",
@@ -114,37 +116,37 @@ def twins(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
                 TAR_OPTIONS="--mode=0700",
             ),
         ]
-        said = [maker.communicate(timeout=2400)[0] for maker in makers]
-        assert [maker.returncode for maker in makers] == [0, 0]
-        assert said[0] == said[1]
-        assert json.loads(said[0])[1] > 50_000_000
-        assert {path.stat().st_uid for path in other.iterdir()} == {_ANOTHER if become else os.geteuid()}
-        yield folder, other
+        outputs = [builder.communicate(timeout=2400)[0] for builder in builders]
+        assert [builder.returncode for builder in builders] == [0, 0]
+        assert outputs[0] == outputs[1]
+        assert json.loads(outputs[0])[1] > 50_000_000
+        assert {path.stat().st_uid for path in second.iterdir()} == {_OTHER_UID if become else os.geteuid()}
+        yield folder, second
 
 
 def _as_another_user(folder: Path) -> Sequence[str]:
-    """Return what goes before a command that shall run as a user who has numbers of users to give away.
+    """Return a command prefix that runs a command as a user with subordinate user ids.
 
-    The user exists for that command alone. It may read all files, as the project's may be root's.
+    The user exists for that command only, and may read all files, as the checkout may be root's.
     """
     script = ""
     for name, line in {
-        "passwd": f"another:x:{_ANOTHER}:{_ANOTHER}::/:/bin/sh",
+        "passwd": f"another:x:{_OTHER_UID}:{_OTHER_UID}::/:/bin/sh",
         "subuid": "another:3000000:65536",
         "subgid": "another:3000000:65536",
     }.items():
-        there = Path("/etc") / name
-        (folder / name).write_text((there.read_text() if there.exists() else "") + line + "\n")
+        file = Path("/etc") / name
+        (folder / name).write_text((file.read_text() if file.exists() else "") + line + "\n")
         (folder / name).chmod(0o644)
         script += f"mount --bind {shlex.quote(str(folder / name))} /etc/{name} && "
-    script += f"exec setpriv --reuid {_ANOTHER} --regid {_ANOTHER} --clear-groups"
+    script += f"exec setpriv --reuid {_OTHER_UID} --regid {_OTHER_UID} --clear-groups"
     script += ' --inh-caps +dac_read_search --ambient-caps +dac_read_search "$@"'
     return ("unshare", "--mount", "sh", "-c", script, "sh")
 
 
-@pytest.mark.nightly  # as all that needs two makers' images and boxes
+@pytest.mark.nightly  # like all tests of two builders' images and boxes
 @pytest.mark.parametrize("output", ["out", "box"])
-def test_two_makers_without_a_network_make_the_same_bytes(twins: tuple[Path, Path], output: str) -> None:
+def test_two_builders_offline_build_the_same_bytes(twins: tuple[Path, Path], output: str) -> None:
     sums = [(folder / output / "SHA256SUMS").read_text() for folder in twins]
     assert sums[0] == sums[1]
     assert sorted(line.split("  ")[1] for line in sums[0].splitlines()) == [
@@ -156,10 +158,10 @@ def test_two_makers_without_a_network_make_the_same_bytes(twins: tuple[Path, Pat
     os.geteuid() != 0 or not may_make_mounts(), reason="this machine lacks the right to become another user"
 )
 def test_closed_temporary_folder_is_reported_to_a_user(small: Path, tmp_path: Path) -> None:
-    """mmdebstrap becomes some of those others."""
+    """mmdebstrap also runs as other users."""
     with tempfile.TemporaryDirectory() as name:
-        shutil.chown(name, _ANOTHER, _ANOTHER)
-        done = subprocess.run(
+        shutil.chown(name, _OTHER_UID, _OTHER_UID)
+        completed = subprocess.run(
             [*_as_another_user(tmp_path), sys.executable, "-c", _BUILD, small, small.parent / "store"],
             cwd=name,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": name},
@@ -167,25 +169,25 @@ def test_closed_temporary_folder_is_reported_to_a_user(small: Path, tmp_path: Pa
             text=True,
             check=False,
         )
-    assert done.returncode == 1
-    assert f"ProvisionError: {name}: other users may not enter it" in done.stderr
+    assert completed.returncode == 1
+    assert f"ProvisionError: {name}: other users may not enter it" in completed.stderr
 
 
 @pytest.mark.nightly
-def test_a_catalogue_names_the_box_by_its_checksum(twins: tuple[Path, Path]) -> None:
+def test_catalogue_has_the_checksum_of_the_box(twins: tuple[Path, Path]) -> None:
     catalogue = json.loads((twins[0] / "box" / "utvm.json").read_text())
     (provider,) = catalogue["versions"][0]["providers"]
-    said = subprocess.run(
+    output = subprocess.run(
         ["sha256sum", twins[0] / "box" / provider["url"]], capture_output=True, text=True, check=True
     ).stdout
-    assert (provider["checksum_type"], provider["checksum"]) == ("sha256", said.split()[0])
+    assert (provider["checksum_type"], provider["checksum"]) == ("sha256", output.split()[0])
 
 
 @pytest.mark.nightly
-def test_a_box_s_disk_is_sound_and_no_younger_than_the_lock(
+def test_disk_of_a_box_is_valid_and_not_newer_than_the_lock(
     small: Path, twins: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """As e2fsprogs sees it; that it starts is shown where a machine is started from the box."""
+    """Checked by e2fsprogs; the tests of a real machine show that it boots."""
     if shutil.which("qemu-img") is None:
         pytest.skip("this machine lacks qemu-utils")
     subprocess.run(["tar", "-xf", twins[0] / "box" / "utvm.box", "-C", tmp_path], check=True)
@@ -193,32 +195,32 @@ def test_a_box_s_disk_is_sound_and_no_younger_than_the_lock(
     with (tmp_path / "raw").open("rb") as disk:
         first = disk.read(512)
     assert (first[446], first[450], first[510:]) == (0x80, 0x83, b"\x55\xaa")
-    begin = int.from_bytes(first[454:458], "little") * 512
-    partition = f"{tmp_path / 'raw'}?offset={begin}"
+    start = int.from_bytes(first[454:458], "little") * 512
+    partition = f"{tmp_path / 'raw'}?offset={start}"
     subprocess.run(["/usr/sbin/e2fsck", "-f", "-n", partition], check=True, capture_output=True)
     epoch = load_lock_files(small).debian.epoch
-    # Inode 2 is the root folder; the one of a file that a package brought, and of one that is the box's own.
+    # Inode 2 is the root folder; then a file of a package, and files of the box.
     for name in ("<2>", "/etc/debian_version", "/etc/sudoers.d/vagrant", "/opt/utvm/environment.json"):
-        said = subprocess.run(
+        output = subprocess.run(
             ["/usr/sbin/debugfs", "-R", f"stat {name}", partition], capture_output=True, text=True, check=True
         ).stdout
-        times = {key: int(value, 16) for key, value in re.findall(r"(\w+time): 0x([0-9a-f]+):0", said)}
+        times = {key: int(value, 16) for key, value in re.findall(r"(\w+time): 0x([0-9a-f]+):0", output)}
         assert times.pop("mtime") <= epoch
         assert times == dict.fromkeys(("ctime", "atime", "crtime"), epoch)
-        assert "User:     0   Group:     0" in said
+        assert "User:     0   Group:     0" in output
     home = subprocess.run(
         ["/usr/sbin/debugfs", "-R", "stat /home/vagrant", partition], capture_output=True, text=True, check=True
     ).stdout
     assert "User:  1000   Group:  1000" in home
 
 
-def _deep_at_work(maker: "subprocess.Popen[str]") -> list[psutil.Process]:
-    """Wait until dpkg runs, which is as deep as it gets, and return all processes below the maker."""
+def _wait_for_dpkg(builder: "subprocess.Popen[str]") -> list[psutil.Process]:
+    """Wait until dpkg runs, the deepest process; return all descendants of the builder."""
     deadline = time.monotonic() + 300
-    while maker.poll() is None and time.monotonic() < deadline:
-        below = _below(maker.pid)
-        if "dpkg" in _names(below):
-            return below
+    while builder.poll() is None and time.monotonic() < deadline:
+        descendants = _descendants(builder.pid)
+        if "dpkg" in _names(descendants):
+            return descendants
         time.sleep(0.02)
     raise AssertionError("dpkg was never seen")
 
@@ -226,28 +228,28 @@ def _deep_at_work(maker: "subprocess.Popen[str]") -> list[psutil.Process]:
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)], ids=["SIGKILL", "SIGINT"]
 )
-def test_a_build_that_is_ended_leaves_nothing_running(small: Path, tmp_path: Path, number: signal.Signals) -> None:
-    maker = _maker(small, tmp_path, 0o022)
+def test_ended_build_leaves_no_processes(small: Path, tmp_path: Path, number: signal.Signals) -> None:
+    builder = _start_builder(small, tmp_path, 0o022)
     try:
-        below = _deep_at_work(maker)
-        maker.send_signal(number)
-        maker.wait(60)
+        descendants = _wait_for_dpkg(builder)
+        builder.send_signal(number)
+        builder.wait(60)
     finally:
-        maker.kill()
-        maker.communicate()
-    assert all(gone(one.pid) for one in below)
+        builder.kill()
+        builder.communicate()
+    assert all(gone(process.pid) for process in descendants)
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
     if number is signal.SIGINT:
         assert files_in(tmp_path / "layers") == []
 
 
-def _below(pid: int) -> list[psutil.Process]:
+def _descendants(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True) if psutil.pid_exists(pid) else []
 
 
 def _names(processes: list[psutil.Process]) -> set[str]:
     names = set()
-    for one in processes:
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            names.add(one.name())
+            names.add(process.name())
     return names

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The image in a real engine: what is in it, who runs in it, and that nothing of it stays."""
+"""The image in a real engine: its content, its user, and the removal of containers."""
 
 import contextlib
 import dataclasses
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def client(engine: str, built: dict[str, Any]) -> Iterator[docker.DockerClient]:
-    with_image = docker.DockerClient(base_url=engine)
-    assert with_image.images.get("utvm:latest").tags == built["tags"]
-    yield with_image
-    with_image.close()
+    connected = docker.DockerClient(base_url=engine)
+    assert connected.images.get("utvm:latest").tags == built["tags"]
+    yield connected
+    connected.close()
 
 
 def _containers(client: docker.DockerClient) -> list[object]:
-    # One that is just being removed is listed, and cannot be asked for any more.
+    # A container that is being removed is still listed, but cannot be queried.
     return list(client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True))
 
 
@@ -50,7 +50,7 @@ def _run(engine: str, command: str) -> subprocess.CompletedProcess[str]:
     return inv("docker.run", command, DOCKER_HOST=engine)
 
 
-def test_the_image_is_small_and_says_what_it_is(client: docker.DockerClient, built: dict[str, Any]) -> None:
+def test_image_is_small_and_labelled(client: docker.DockerClient, built: dict[str, Any]) -> None:
     image = client.images.get("utvm:latest")
     assert image.labels["utvm.environment"] == built["environment"]
     assert image.attrs["Size"] < 1_500_000_000
@@ -61,36 +61,36 @@ def test_the_image_is_small_and_says_what_it_is(client: docker.DockerClient, bui
     assert {entry["digest"] for entry in index["manifests"]} == {built["digest"]}
 
 
-def test_a_second_build_is_the_same_image(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
-    done = inv("docker.build", "--json", tmp_path / "again.json", DOCKER_HOST=engine)
-    assert done.returncode == 0, done.stderr
+def test_second_build_gives_the_same_image(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
+    completed = inv("docker.build", "--json", tmp_path / "again.json", DOCKER_HOST=engine)
+    assert completed.returncode == 0, completed.stderr
     assert json.loads((tmp_path / "again.json").read_text())["digest"] == built["digest"]
 
 
-def test_a_command_s_output_and_exit_code_are_its_own(engine: str, built: dict[str, Any]) -> None:
-    done = _run(engine, "sh -c 'echo out; echo err >&2; exit 7'")
-    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+def test_output_and_exit_code_of_a_command(engine: str, built: dict[str, Any]) -> None:
+    completed = _run(engine, "sh -c 'echo out; echo err >&2; exit 7'")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (7, "out\n", "err\n")
 
 
-def test_it_runs_as_the_caller_and_may_do_nothing_else(engine: str, built: dict[str, Any]) -> None:
+def test_command_runs_as_the_caller_without_privileges(engine: str, built: dict[str, Any]) -> None:
     probe = "id -u; id -g; pwd; grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status; ls /sys/class/net; ls /dev"
-    done = _run(engine, f'sh -c "{probe}"')
-    said = done.stdout.split()
-    assert said[:3] == [str(os.getuid()), str(os.getgid()), "/utvm"]
-    assert [said[4], said[6], said[8]] == ["0" * 16, "0" * 16, "1"]
-    assert said[9] == "lo"
-    assert not {"mem", "kmsg", "bus", "sda", "vda"} & set(said[10:])
+    completed = _run(engine, f'sh -c "{probe}"')
+    words = completed.stdout.split()
+    assert words[:3] == [str(os.getuid()), str(os.getgid()), "/utvm"]
+    assert [words[4], words[6], words[8]] == ["0" * 16, "0" * 16, "1"]
+    assert words[9] == "lo"
+    assert not {"mem", "kmsg", "bus", "sda", "vda"} & set(words[10:])
 
 
-def test_the_tools_are_those_of_the_lock(engine: str, built: dict[str, Any]) -> None:
+def test_tools_are_those_of_the_lock(engine: str, built: dict[str, Any]) -> None:
     lock = {package["name"]: package["version"] for package in _lock("debian.lock")["packages"]}
-    done = _run(engine, "dpkg-query --show --showformat '${Package} ${Version}\\n'")
-    assert dict(line.split() for line in done.stdout.splitlines()) == lock
+    completed = _run(engine, "dpkg-query --show --showformat '${Package} ${Version}\\n'")
+    assert dict(line.split() for line in completed.stdout.splitlines()) == lock
     wheels = {wheel.name: wheel.version for wheel in load_lock_files().wheels}
     code = "import importlib.metadata as m; [print(d.name, d.version) for d in m.distributions(path=p)]"
-    done = _run(engine, f"python -c 'import sys; p=[x for x in sys.path if x.startswith(\"/opt\")]; {code}'")
-    found = dict(line.split() for line in done.stdout.splitlines())
-    assert {name.lower().replace("_", "-").replace(".", "-"): version for name, version in found.items()} == wheels
+    completed = _run(engine, f"python -c 'import sys; p=[x for x in sys.path if x.startswith(\"/opt\")]; {code}'")
+    installed = dict(line.split() for line in completed.stdout.splitlines())
+    assert {name.lower().replace("_", "-").replace(".", "-"): version for name, version in installed.items()} == wheels
 
 
 def _lock(name: str) -> dict[str, Any]:
@@ -98,56 +98,56 @@ def _lock(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
-def test_an_image_that_the_engine_lacks_is_made(engine: str, built: dict[str, Any]) -> None:
-    """Its layers are kept. The second command finds it, and says nothing."""
+def test_missing_image_is_built(engine: str, built: dict[str, Any]) -> None:
+    """Its layers are cached. The second command finds the image, and prints nothing."""
     with contextlib.closing(docker.DockerClient(base_url=engine)) as client:
         for tag in built["tags"]:
             client.images.remove(tag)
-        done = _run(engine, "echo here")
-        assert done.returncode == 0, done.stderr
-        assert "no container image for the checkout's locks: building it takes 2 minutes" in done.stdout
-        assert done.stdout.endswith("here\n")
+        completed = _run(engine, "echo here")
+        assert completed.returncode == 0, completed.stderr
+        assert "no container image for the checkout's locks: building it takes 2 minutes" in completed.stdout
+        assert completed.stdout.endswith("here\n")
         assert client.images.get(built["tags"][0])
     assert _run(engine, "echo here").stdout == "here\n"
 
 
-@pytest.mark.nightly  # by day, test_places has more suites in it
-def test_a_board_s_suite_passes_in_it(engine: str, built: dict[str, Any]) -> None:
-    """On the virtual board: compiler, OpenOCD and CPU emulator are the image's; test_places has its TVM."""
-    done = _run(engine, "./inv hil --board stm32f746 --virtual --suite health")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout.lower()
+@pytest.mark.nightly  # the daily test_locations runs more suites
+def test_suite_of_a_board_passes_in_a_container(engine: str, built: dict[str, Any]) -> None:
+    """On the virtual board, with the image's compiler, OpenOCD and CPU emulator; test_locations uses its TVM."""
+    completed = _run(engine, "./inv hil --board stm32f746 --virtual --suite health")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "passed" in completed.stdout.lower()
 
 
-def test_doctor_finds_it_complete(engine: str, built: dict[str, Any]) -> None:
-    """What only the project's own tests need is left out of it, and not missing."""
-    done = _run(engine, "./inv doctor")
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_doctor_accepts_the_image(engine: str, built: dict[str, Any]) -> None:
+    """Packages for the project's own tests are left out of the image, and not missing."""
+    completed = _run(engine, "./inv doctor")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
-def test_a_shell_has_the_terminal(engine: str, built: dict[str, Any], client: docker.DockerClient) -> None:
+def test_shell_has_the_terminal(engine: str, built: dict[str, Any], client: docker.DockerClient) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
         os.environ["DOCKER_HOST"] = engine
         os.execv(sys.executable, [sys.executable, "-m", "utvm", "docker.run"])
-    said = _until(terminal, b"$ ", b"# ")
+    output = _until(terminal, b"$ ", b"# ")
     os.write(terminal, b"echo $((6 * 7)); test -t 0 && exit 5\n")
-    said += _until(terminal)
-    assert b"42" in said
+    output += _until(terminal)
+    assert b"42" in output
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
     assert _containers(client) == []
 
 
 def _until(terminal: int, *ends: bytes) -> bytes:
-    """Read until one of some texts, or until the other side is gone."""
-    said = b""
-    while not any(end in said for end in ends):
+    """Read until one of these texts, or until the other side closes."""
+    output = b""
+    while not any(end in output for end in ends):
         try:
-            said += os.read(terminal, 4096)
+            output += os.read(terminal, 4096)
         except OSError:
             break
-    return said
+    return output
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def _until(terminal: int, *ends: bytes) -> bytes:
     [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL],
     ids=lambda one: str(one.name),
 )
-def test_nothing_stays_however_it_ends(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
+def test_no_container_remains_after_a_signal(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "utvm", "docker.run", "sh -c 'echo ready; sleep 1000'"],
         cwd=ROOT,
@@ -186,19 +186,19 @@ def test_verdict_during_termination_counts(client: docker.DockerClient, engine: 
     _all_gone(client)
 
 
-def _is_whole(request: bytes) -> bool:
-    """Whether a request has come with all of its body."""
+def _is_complete(request: bytes) -> bool:
+    """Return whether a request has its complete body."""
     headers, _, body = request.partition(b"\r\n\r\n")
     length = re.search(rb"(?i)content-length: *(\d+)", headers)
     return len(body) >= int(length[1] if length else 0)
 
 
 class _SlowToCreate:
-    """Stands between a command and the engine: a container is only made when it may be, whoever still wants it."""
+    """A proxy of the engine that delays the creation of a container until it is allowed."""
 
     def __init__(self, engine: str, folder: str) -> None:
-        self.place = f"unix://{folder}/docker.sock"
-        self.asked, self.go_on, self.made = threading.Event(), threading.Event(), threading.Event()
+        self.address = f"unix://{folder}/docker.sock"
+        self.requested, self.go_on, self.created = threading.Event(), threading.Event(), threading.Event()
         self._engine = engine.removeprefix("unix://")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"{folder}/docker.sock")
@@ -209,24 +209,24 @@ class _SlowToCreate:
         while True:
             near, far = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
             far.connect(self._engine)
-            for each in (self._ask, self._answer):
-                threading.Thread(target=each, args=(near, far), daemon=True).start()
+            for target in (self._forward_requests, self._forward_replies):
+                threading.Thread(target=target, args=(near, far), daemon=True).start()
 
-    def _ask(self, near: socket.socket, far: socket.socket) -> None:
-        # The engine is not told who has gone: what it has begun it ends.
+    def _forward_requests(self, near: socket.socket, far: socket.socket) -> None:
+        # The engine does not notice a closed connection: it completes its work.
         while data := near.recv(1 << 16):
             if b"/containers/create" in data:
-                # Headers and body come apart; the engine would wait for the body of a client that is killed between.
-                while not _is_whole(data):
+                # Headers and body may arrive separately: the engine would wait for the body of a killed client.
+                while not _is_complete(data):
                     data += near.recv(1 << 16)
-                self.asked.set()
+                self.requested.set()
                 self.go_on.wait()
             far.sendall(data)
 
-    def _answer(self, near: socket.socket, far: socket.socket) -> None:
+    def _forward_replies(self, near: socket.socket, far: socket.socket) -> None:
         while data := far.recv(1 << 16):
             if b" 201 Created" in data:
-                self.made.set()
+                self.created.set()
             with contextlib.suppress(OSError):
                 near.sendall(data)
         with contextlib.suppress(OSError):
@@ -237,22 +237,22 @@ class _SlowToCreate:
     "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL], ids=lambda one: str(one.name)
 )
 def test_half_made_container_is_removed(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
-    """A busy engine had made a container after the command and its guard had found none to remove, and gone."""
+    """A busy engine created a container after the command and its guard had found none to remove, and had ended."""
     with tempfile.TemporaryDirectory(prefix="utvm-slow-") as folder:
         slow = _SlowToCreate(engine, folder)
         with subprocess.Popen(
             [sys.executable, "-m", "utvm", "docker.run", "sleep 1000"],
             cwd=ROOT,
-            env={**os.environ, "DOCKER_HOST": slow.place},
+            env={**os.environ, "DOCKER_HOST": slow.address},
             stderr=subprocess.DEVNULL,
         ) as running:
-            assert slow.asked.wait(120)
+            assert slow.requested.wait(120)
             running.send_signal(number)
-            # Long enough for whoever does not wait.
+            # Long enough for a command that would not wait.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(5)
             slow.go_on.set()
-            assert slow.made.wait(60)
+            assert slow.created.wait(60)
             running.wait(60)
         _all_gone(client)
 
@@ -266,7 +266,7 @@ def _all_gone(client: docker.DockerClient) -> None:
 
 @contextlib.contextmanager
 def _running(engine: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a container for long, and kill its starter in the end."""
+    """Run a container for a long time, and kill its command at the end."""
     with subprocess.Popen(
         [sys.executable, "-m", "utvm", "docker.run", "sh -c 'echo ready; sleep 1000'"],
         cwd=ROOT,
@@ -282,21 +282,21 @@ def _running(engine: str) -> Iterator["subprocess.Popen[bytes]"]:
             running.kill()
 
 
-def test_what_nobody_could_remove_goes_with_the_next_run(client: docker.DockerClient, engine: str) -> None:
-    """As when a whole control group is killed, or the machine loses its power."""
+def test_orphaned_container_is_removed_by_the_next_run(client: docker.DockerClient, engine: str) -> None:
+    """A whole control group may be killed, or the machine may lose its power."""
     with _running(engine) as living:
         with _running(engine) as dead:
             (guard,) = psutil.Process(dead.pid).children()
             guard.kill()
         assert len(_containers(client)) == 2
         assert _run(engine, "true").returncode == 0
-        (left,) = client.containers.list(all=True, filters={"label": LABEL})
-        assert left.labels[LABEL].split()[4] == str(living.pid)
-        assert left.status == "running"
+        (remaining,) = client.containers.list(all=True, filters={"label": LABEL})
+        assert remaining.labels[LABEL].split()[4] == str(living.pid)
+        assert remaining.status == "running"
     _all_gone(client)
 
 
-def test_a_command_whose_guard_is_killed_removes_its_container(client: docker.DockerClient, engine: str) -> None:
+def test_command_without_its_guard_removes_the_container(client: docker.DockerClient, engine: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "utvm", "docker.run", "sh -c 'echo ready; sleep 1'"],
         cwd=ROOT,
@@ -311,41 +311,43 @@ def test_a_command_whose_guard_is_killed_removes_its_container(client: docker.Do
         assert _containers(client) == []
 
 
-def test_of_an_earlier_boot_only_what_does_not_run_is_removed(client: docker.DockerClient, engine: str) -> None:
+def test_stopped_container_of_an_earlier_boot_is_removed(client: docker.DockerClient, engine: str) -> None:
     label = dataclasses.replace(current_owner(), boot="another").label
-    made = [
+    containers = [
         client.containers.create("utvm:latest", ["sleep", "1000"], labels={LABEL: label}, init=True) for _ in range(2)
     ]
     try:
-        made[0].start()
+        containers[0].start()
         assert _run(engine, "true").returncode == 0
-        assert [one.id for one in client.containers.list(all=True, filters={"label": LABEL})] == [made[0].id]
+        assert [container.id for container in client.containers.list(all=True, filters={"label": LABEL})] == [
+            containers[0].id
+        ]
     finally:
-        made[0].remove(force=True)
+        containers[0].remove(force=True)
 
 
 @pytest.mark.nightly
-def test_an_engine_that_goes_away_is_told_in_one_message(built: dict[str, Any]) -> None:
-    with own_engine() as place:
+def test_lost_engine_is_one_message(built: dict[str, Any]) -> None:
+    with own_engine() as address:
         loaded = subprocess.run(
             f"tar -C {ROOT}/build/environment/oci -c . | docker load",
             shell=True,
-            env={**os.environ, "DOCKER_HOST": place},
+            env={**os.environ, "DOCKER_HOST": address},
             capture_output=True,
             check=False,
         )
         assert loaded.returncode == 0, loaded.stderr
-        with _running(place) as running:
-            (engine,) = [one for one in below(os.getpid(), f"--host={place}") if one.name() == "dockerd"]
+        with _running(address) as running:
+            (engine,) = [process for process in below(os.getpid(), f"--host={address}") if process.name() == "dockerd"]
             engine.kill()
             assert running.wait(60) == 3
             assert running.stderr is not None
-            said = running.stderr.read().decode()
-    assert "Traceback" not in said
-    assert "docker rm --force utvm-" in said
+            output = running.stderr.read().decode()
+    assert "Traceback" not in output
+    assert "docker rm --force utvm-" in output
 
 
-def test_an_image_of_one_s_own_begins_with_it(client: docker.DockerClient, built: dict[str, Any]) -> None:
+def test_derived_image_has_the_label(client: docker.DockerClient, built: dict[str, Any]) -> None:
     image, _ = client.images.build(path=str(ROOT / "docker"), network_mode="none", rm=True)
     assert image.labels["utvm.environment"] == built["environment"]
     assert image.attrs["Config"]["WorkingDir"] == "/utvm"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A probe on USB in a container, in a real engine.
 
-This machine's USB is not asked for: device nodes with USB's numbers, in a folder, stand in for /dev/bus/usb. Where
-the kernel has no such device, opening one that is allowed ends at the driver ("No such device or address"); one
-that is forbidden does not get there ("Operation not permitted").
+This machine's USB is not used: device nodes with USB's numbers, in a folder, replace /dev/bus/usb. Where the kernel has
+no such device, opening one that is allowed ends at the driver ("No such device or address"); one that is forbidden does
+not get there ("Operation not permitted").
 """
 
 import fcntl
@@ -35,12 +35,12 @@ _USB = 189
 _ACM = 166
 _AT_DRIVER = "No such device or address"
 _FORBIDDEN = "Operation not permitted"
-_NOT_HIS = "Permission denied"
+_DENIED = "Permission denied"
 
 
 @dataclass(frozen=True)
 class _Port:
-    """A serial device as pyserial lists it."""
+    """A serial port, as in pyserial's list."""
 
     device: str
     serial_number: str
@@ -49,7 +49,7 @@ class _Port:
 
 @pytest.fixture
 def bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Two probes on a bus that is a stand-in, LEFT with address 5 and RIGHT with 6; its nodes are files."""
+    """Two probes on a fake bus, LEFT with address 5 and RIGHT with 6; their nodes are files."""
     use(tmp_path, monkeypatch.setattr)
     plug_in(tmp_path, "1", "LEFT", address=5)
     plug_in(tmp_path, "2", "RIGHT", address=6)
@@ -67,7 +67,7 @@ def _node(path: Path, major: int, minor: int, mode: int = 0o660, owner: tuple[in
     return path
 
 
-def test_of_two_alike_the_one_that_was_named(bus: Path) -> None:
+def test_serial_chooses_between_equal_probes(bus: Path) -> None:
     board = boards.load("stm32f746")
     left = UsbFilter("0x0483", "0x374b", "LEFT", 1, 5)
     right = UsbFilter("0x0483", "0x374b", "RIGHT", 1, 6)
@@ -76,48 +76,48 @@ def test_of_two_alike_the_one_that_was_named(bus: Path) -> None:
     assert [usb_filter(probe) for probe in probes_for(None, "RIGHT")] == [right]
 
 
-def _extra(board: str, serial: str) -> ContainerAccess:
+def _access(board: str, serial: str) -> ContainerAccess:
     return usb_access(probes_for(boards.load(board) if board else None, serial))
 
 
-def test_a_container_gets_the_serial_port_of_that_probe_alone(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_gets_only_the_probe_s_serial_port(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = [_Port("/dev/ttyACM0", "LEFT", "1-1:1.2"), _Port("/dev/ttyACM1", "RIGHT", "1-2:1.2")]
     monkeypatch.setattr(usb_module.list_ports, "comports", lambda: ports)
-    assert _extra("", "RIGHT").devices == ("/dev/ttyACM1",)
-    assert _extra("stm32f746", "").devices == ("/dev/ttyACM0", "/dev/ttyACM1")
+    assert _access("", "RIGHT").devices == ("/dev/ttyACM1",)
+    assert _access("stm32f746", "").devices == ("/dev/ttyACM0", "/dev/ttyACM1")
 
 
-def test_a_container_gets_no_group_that_the_user_is_not_in(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_gets_only_groups_of_the_user(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = bus / "001" / "005"
     monkeypatch.setattr(os, "getgroups", lambda: [node.stat().st_gid, 4242])
-    assert _extra("", "LEFT").groups == (node.stat().st_gid,)
+    assert _access("", "LEFT").groups == (node.stat().st_gid,)
     monkeypatch.setattr(os, "getgroups", lambda: [4242])
-    assert _extra("", "LEFT").groups == ()
+    assert _access("", "LEFT").groups == ()
 
 
-def test_a_probe_that_is_not_there_is_said(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_probe_is_named(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProbeError, match="there is no probe ABSENT: none is plugged in"):
-        _extra("", "ABSENT")
+        _access("", "ABSENT")
     with pytest.raises(ProbeError, match="there is no probe for pynq-z1"):
-        _extra("pynq-z1", "")
+        _access("pynq-z1", "")
     with pytest.raises(ConfigError, match="mps2-an500 is emulated: it has no probe"):
-        _extra("mps2-an500", "")
+        _access("mps2-an500", "")
     monkeypatch.setattr(sysfs, "NODES", bus / "absent")
     with pytest.raises(ProbeError, match="there is no probe LEFT: this machine has no USB"):
-        _extra("", "LEFT")
+        _access("", "LEFT")
 
 
-def test_a_probe_that_the_user_may_not_open_is_said(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_without_permission_is_named(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root may open everything.
     monkeypatch.setattr(os, "access", lambda path, mode: path == bus / "001" / "006")
     with pytest.raises(ProbeError, match="the st-link LEFT at USB 1-1 cannot be used") as caught:
-        _extra("", "LEFT")
+        _access("", "LEFT")
     assert "udev" in caught.value.hint
-    _extra("", "RIGHT")
+    _access("", "RIGHT")
 
 
 class InContainer:
-    """Runs a shell's commands in a container, and returns what they printed and complained."""
+    """Runs shell commands in a container, and returns their output and errors."""
 
     def __init__(self, client: docker.DockerClient, image: str, capfd: pytest.CaptureFixture[str]) -> None:
         self._client = client
@@ -140,12 +140,12 @@ def inside(
 
 
 @pytest.mark.slow
-def test_a_probe_opens_and_nothing_else_does(inside: InContainer, bus: Path) -> None:
+def test_only_the_probe_can_be_opened(inside: InContainer, bus: Path) -> None:
     _node(bus / "001" / "005", _USB, 4)
     _node(bus / "mem", 1, 1)
     _node(bus / "kmsg", 1, 11)
     _node(bus / "acm", _ACM, 0)
-    extra = _extra("", "LEFT")
+    extra = _access("", "LEFT")
     assert _AT_DRIVER in inside("cat /dev/bus/usb/001/005", extra)
     assert _AT_DRIVER in inside("exec 3<>/dev/bus/usb/001/005", extra)
     for other in ("mem", "kmsg", "acm"):
@@ -155,7 +155,7 @@ def test_a_probe_opens_and_nothing_else_does(inside: InContainer, bus: Path) -> 
 
 
 @pytest.mark.slow
-def test_one_that_is_plugged_in_again_is_there_again(inside: InContainer, bus: Path) -> None:
+def test_probe_may_be_plugged_in_again(inside: InContainer, bus: Path) -> None:
     first, second = bus / "001" / "005", bus / "001" / "007"
     _node(first, _USB, 4)
     wait = "until test -e /dev/bus/usb/001/007; do sleep 0.05; done"
@@ -170,56 +170,54 @@ def test_one_that_is_plugged_in_again_is_there_again(inside: InContainer, bus: P
     outside = threading.Thread(target=replug)
     outside.start()
     command = f"touch /dev/bus/usb/up; {wait}; ls /dev/bus/usb/001; cat /dev/bus/usb/001/007"
-    said = inside(command, _extra("", "LEFT"))
+    output = inside(command, _access("", "LEFT"))
     outside.join()
-    assert said.split("\n")[:2] == ["006", "007"]
-    assert _AT_DRIVER in said
+    assert output.split("\n")[:2] == ["006", "007"]
+    assert _AT_DRIVER in output
 
 
 @pytest.mark.slow
-def test_a_node_s_group_lets_a_user_in_who_is_in_it(
-    inside: InContainer, bus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As udev's rules have it: the node is another user's, and its group may."""
+def test_group_of_a_node_gives_access(inside: InContainer, bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with udev's rules: the node belongs to another user, and its group has access."""
     _node(bus / "001" / "005", _USB, 4, mode=0o060, owner=(12345, 4242))
     monkeypatch.setattr(os, "getgroups", lambda: [0, 4242])
-    assert _AT_DRIVER in inside("cat /dev/bus/usb/001/005", _extra("", "LEFT"))
+    assert _AT_DRIVER in inside("cat /dev/bus/usb/001/005", _access("", "LEFT"))
     monkeypatch.setattr(os, "getgroups", lambda: [0])
-    assert _NOT_HIS in inside("cat /dev/bus/usb/001/005", _extra("", "LEFT"))
+    assert _DENIED in inside("cat /dev/bus/usb/001/005", _access("", "LEFT"))
 
 
 @pytest.mark.slow
-def test_its_serial_port_opens_and_no_other(
+def test_only_the_serial_port_of_the_probe_can_be_opened(
     inside: InContainer, bus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = _node(tmp_path / "ttyACM0", _ACM, 0)
     _node(bus / "ttyACM1", _ACM, 1)
     monkeypatch.setattr(usb_module.list_ports, "comports", lambda: [_Port(str(port), "LEFT", "1-1:1.2")])
-    extra = _extra("", "LEFT")
+    extra = _access("", "LEFT")
     assert _AT_DRIVER in inside(f"cat {port}", extra)
     assert _FORBIDDEN in inside("cat /dev/bus/usb/ttyACM1", extra)
 
 
 @pytest.mark.slow
-def test_a_container_with_a_probe_is_not_privileged(inside: InContainer, bus: Path) -> None:
+def test_container_with_a_probe_is_not_privileged(inside: InContainer, bus: Path) -> None:
     _node(bus / "001" / "005", _USB, 4)
-    said = inside("grep -E 'Cap(Eff|Prm|Bnd|Amb)|NoNewPrivs' /proc/self/status", _extra("", "LEFT"))
-    values = dict(line.split(":\t") for line in said.splitlines())
+    output = inside("grep -E 'Cap(Eff|Prm|Bnd|Amb)|NoNewPrivs' /proc/self/status", _access("", "LEFT"))
+    values = dict(line.split(":\t") for line in output.splitlines())
     assert values.pop("NoNewPrivs") == "1"
     assert list(values.values()) == ["0" * 16] * 4
 
 
 @pytest.mark.slow
-def test_a_lock_on_a_probe_is_seen_from_in_there(inside: InContainer, bus: Path) -> None:
+def test_container_sees_the_lock_of_a_probe(inside: InContainer, bus: Path) -> None:
     name = f"utvm-usb-test-{os.getpid()}.lock"
     outside = Path("/run/lock") / name
     try:
         with outside.open("w"):
             command = f"flock --nonblock /run/lock/{name} echo free"
-            assert inside(command, _extra("", "LEFT")) == "free\n"
-            with outside.open() as held:
-                fcntl.flock(held, fcntl.LOCK_EX)
-                assert inside(command, _extra("", "LEFT")) == ""
+            assert inside(command, _access("", "LEFT")) == "free\n"
+            with outside.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                assert inside(command, _access("", "LEFT")) == ""
     finally:
         outside.unlink()
 
@@ -234,7 +232,7 @@ def test_node_gone_before_the_start_leaves_no_container(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options, code, said",
+    "options, code, message",
     [
         (("--probe=ANY",), 3, "there is no probe ANY: this machine has no USB"),
         (("--board=stm32f746",), 3, "this machine has no USB"),
@@ -242,9 +240,9 @@ def test_node_gone_before_the_start_leaves_no_container(
         (("--board=host",), 2, "host is a process on this computer"),
     ],
 )
-def test_the_command_line_says_so_before_an_engine_is_asked(options: tuple[str, ...], code: int, said: str) -> None:
+def test_errors_about_probes_come_before_the_engine(options: tuple[str, ...], code: int, message: str) -> None:
     if code == 3 and Path("/dev/bus/usb").exists():
         pytest.skip("a machine without USB is missing")
-    done = inv("docker.run", "true", *options, DOCKER_HOST="unix:///no-such-engine")
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
-    assert "hint:" in done.stderr
+    completed = inv("docker.run", "true", *options, DOCKER_HOST="unix:///no-such-engine")
+    assert (completed.returncode, message in completed.stderr) == (code, True), completed.stderr
+    assert "hint:" in completed.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devcontainer's settings: they fit what utvm makes, give no rights away, and work in a real engine."""
+"""The devcontainer's settings agree with utvm's image, give no privileges, and work in a real engine."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _USB = '// "--mount='
 
 
 def _settings(text: str) -> dict[str, Any]:
-    """Read JSON with comments; ours have lines of their own."""
+    """Read JSON with comments; ours are on lines of their own."""
     return dict(json.loads(re.sub(r"(?m)^\s*//.*$", "", text)))
 
 
@@ -29,7 +29,7 @@ def _mount(words: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words.split(","))
 
 
-def test_it_is_the_image_and_the_places_of_docker_run(settings: dict[str, Any]) -> None:
+def test_image_and_folders_are_those_of_docker_run(settings: dict[str, Any]) -> None:
     dockerfile = (_FILE.parent / settings["build"]["dockerfile"]).resolve()
     assert dockerfile == ROOT / "docker" / "Dockerfile"
     assert (_FILE.parent / settings["build"]["context"]).resolve() == dockerfile.parent
@@ -47,7 +47,7 @@ def test_it_is_the_image_and_the_places_of_docker_run(settings: dict[str, Any]) 
     assert settings["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == f"{VENV}/bin/python"
 
 
-def test_it_gives_no_rights_away(settings: dict[str, Any]) -> None:
+def test_settings_give_no_privileges(settings: dict[str, Any]) -> None:
     assert settings["containerUser"] == settings["build"]["args"]["ACCOUNT"] != "root"
     assert settings["updateRemoteUserUID"] is True
     assert {"--cap-drop=ALL", "--security-opt=no-new-privileges"} <= set(settings["runArgs"])
@@ -55,23 +55,23 @@ def test_it_gives_no_rights_away(settings: dict[str, Any]) -> None:
     assert not re.search(r"privileged|capAdd|docker\.sock", text)
 
 
-def test_a_probe_is_a_comment_away() -> None:
+def test_probe_needs_one_uncommented_line() -> None:
     text = _FILE.read_text()
     assert text.count(_USB) == 1
     arguments = _settings(text.replace(_USB, _USB.removeprefix("// ")))["runArgs"]
     (mount,) = [_mount(word.removeprefix("--mount=")) for word in arguments if word.startswith("--mount=")]
     assert mount == {"type": "bind", "source": "/dev/bus/usb", "target": "/dev/bus/usb"}
-    # 189 is the kernel's number for USB devices: none that is plugged in later needs another rule.
+    # 189 is the kernel's number for USB devices: the rule also covers devices that are plugged in later.
     assert "--device-cgroup-rule=c 189:* rmw" in arguments
 
 
 @pytest.mark.slow
-def test_its_user_works_in_the_checkout(engine: str, built: dict[str, Any], settings: dict[str, Any]) -> None:
+def test_user_works_in_the_checkout(engine: str, built: dict[str, Any], settings: dict[str, Any]) -> None:
     client = docker.DockerClient(base_url=engine)
     context = str((_FILE.parent / settings["build"]["context"]).resolve())
     image, _ = client.images.build(path=context, buildargs=settings["build"]["args"], network_mode="none", rm=True)
     try:
-        said = client.containers.run(
+        output = client.containers.run(
             image.id,
             ["sh", "-c", "id -un; test -w ~ && pwd; grep CapBnd /proc/self/status; ./inv board.list"],
             user=settings["containerUser"],
@@ -85,5 +85,5 @@ def test_its_user_works_in_the_checkout(engine: str, built: dict[str, Any], sett
     finally:
         client.images.remove(image.id)
         client.close()
-    assert said.split()[:4] == [settings["containerUser"], settings["workspaceFolder"], "CapBnd:", "0" * 16]
-    assert "stm32f746" in said
+    assert output.split()[:4] == [settings["containerUser"], settings["workspaceFolder"], "CapBnd:", "0" * 16]
+    assert "stm32f746" in output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The image's files: what the OCI specification and engines want to find in them."""
+"""The image's files, by the OCI specification and for engines."""
 
 import hashlib
 import io
@@ -40,7 +40,7 @@ def _json(path: Path) -> Any:
 
 
 def _blob(layout: Path, entry: dict[str, Any]) -> bytes:
-    """Return what a descriptor refers to, after comparing it with the descriptor."""
+    """Return the content of a descriptor, compared with its size and digest."""
     content = (layout / "blobs" / entry["digest"].replace(":", "/")).read_bytes()
     assert len(content) == entry["size"]
     assert "sha256:" + hashlib.sha256(content).hexdigest() == entry["digest"]
@@ -48,11 +48,11 @@ def _blob(layout: Path, entry: dict[str, Any]) -> bytes:
 
 
 def _names(tar: bytes) -> list[str]:
-    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
-        return opened.getnames()
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        return archive.getnames()
 
 
-def test_a_layout_refers_to_what_it_has(image: Image) -> None:
+def test_layout_is_consistent(image: Image) -> None:
     """OCI image specification: oci-layout, index, manifest, configuration, layers, and their media types."""
     layout = image.layout
     assert _json(layout / "oci-layout") == {"imageLayoutVersion": "1.0.0"}
@@ -68,12 +68,12 @@ def test_a_layout_refers_to_what_it_has(image: Image) -> None:
     assert config["config"]["Env"][0].startswith("PATH=/opt/x/bin:")
     layers = [_blob(layout, entry) for entry in manifest["layers"]]
     assert [_names(layer) for layer in layers] == [["lower"], ["upper"]]
-    # The layers are not compressed: what the configuration calls them, unpacked, is what they are.
+    # The layers are not compressed: their digests are those of the uncompressed content.
     assert config["rootfs"]["diff_ids"] == [entry["digest"] for entry in manifest["layers"]]
     assert len(config["history"]) == 2
 
 
-def test_older_engines_find_the_same_image(image: Image) -> None:
+def test_older_engines_load_the_same_image(image: Image) -> None:
     (entry,) = _json(image.layout / "manifest.json")
     assert entry["RepoTags"] == ["utvm:abc", "utvm:latest"]
     assert entry["Config"] == "blobs/" + image.config.replace(":", "/")
@@ -83,7 +83,7 @@ def test_older_engines_find_the_same_image(image: Image) -> None:
     assert {entry["Config"], *entry["Layers"], "index.json", "oci-layout", "manifest.json"} <= set(names)
 
 
-def test_a_bill_names_every_package_by_its_hash() -> None:
+def test_bill_of_materials_has_every_package_and_hash() -> None:
     lock = debian_lock(deb("libstdc++6", "12.2.0-14+deb12u1"), deb("perl", "5:1~rc1"))
     wheels = [wheel("idna", "3.20")]
     terms = dict.fromkeys((package.sha256 for package in (*lock.packages, *wheels)), PackageLicences("MIT OR Zlib"))
@@ -93,7 +93,7 @@ def test_a_bill_names_every_package_by_its_hash() -> None:
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.5", 1)
     assert bill["metadata"]["timestamp"] == "2026-01-01T12:00:00Z"
     parts = {part["name"]: part for part in bill["components"]}
-    # As the package URL specification writes them: %2B for +, %3A for :, and ~ as it is.
+    # By the package URL specification: %2B for +, %3A for :, and ~ unchanged.
     assert parts["libstdc++6"]["purl"] == "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=amd64"
     assert parts["perl"]["purl"] == "pkg:deb/debian/perl@5%3A1~rc1?arch=amd64"
     assert parts["idna"]["purl"] == "pkg:pypi/idna@3.20"
@@ -101,7 +101,7 @@ def test_a_bill_names_every_package_by_its_hash() -> None:
         assert parts[package.name]["hashes"] == [{"alg": "SHA-256", "content": package.sha256}]
     assert bill["dependencies"][0]["dependsOn"] == [part["bom-ref"] for part in bill["components"]]
     assert bill == json.loads(bill_of_materials(lock, wheels, "d" * 64, terms))
-    # An expression stands alone; a name is one that SPDX may not have (CycloneDX 1.5, "licenses").
+    # An expression is the only entry; a name need not be in SPDX's list (CycloneDX 1.5, "licenses").
     assert parts["idna"]["licenses"] == [{"expression": "MIT OR Zlib"}]
     assert parts["libstdc++6"]["licenses"] == [{"license": {"name": "ad-hoc"}}]
     assert parts["perl"]["licenses"] == [{"license": {"name": "NOASSERTION"}}]

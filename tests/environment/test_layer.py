@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers: equal content is equal bytes, and what goes in comes out again."""
+"""Layers: equal content gives equal bytes, and is complete."""
 
 import io
 import tarfile
@@ -45,7 +45,7 @@ def _contents(path: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @given(files=_FILES, links=st.dictionaries(_NAMES, st.integers(0, 5), max_size=4), random=st.randoms())
-def test_order_and_origin_leave_no_trace(files: dict[str, bytes], links: dict[str, int], random: object) -> None:
+def test_order_and_owner_do_not_change_a_layer(files: dict[str, bytes], links: dict[str, int], random: object) -> None:
     names = sorted(files)
     hard = {name: names[at % len(names)] for name, at in links.items() if name not in files}
     with tempfile.TemporaryDirectory() as name:
@@ -54,7 +54,7 @@ def test_order_and_origin_leave_no_trace(files: dict[str, bytes], links: dict[st
         for maker in ("one", "another"):
             entries = [_entry(f"./d/{file}", content, uname=maker, gname=maker) for file, content in files.items()]
             random.shuffle(entries)  # type: ignore[attr-defined]
-            # tar needs a file before the links to it; which of its names has the content is its writer's choice.
+            # tar needs a file before its hard links; any of the names may have the content.
             entries += [
                 _entry(f"./d/{link}", type=tarfile.LNKTYPE, linkname=f"./d/{target}", uname=maker, gname=maker)
                 for link, target in hard.items()
@@ -69,19 +69,19 @@ def test_order_and_origin_leave_no_trace(files: dict[str, bytes], links: dict[st
         assert layer.unpacked == sum(map(len, files.values()))
 
 
-def test_which_of_linked_names_came_first_leaves_no_trace(tmp_path: Path) -> None:
-    one = [_entry("a", b"same"), _entry("b", type=tarfile.LNKTYPE, linkname="a")]
-    other = [_entry("b", b"same"), _entry("a", type=tarfile.LNKTYPE, linkname="b")]
+def test_order_of_hard_links_does_not_change_a_layer(tmp_path: Path) -> None:
+    first = [_entry("a", b"same"), _entry("b", type=tarfile.LNKTYPE, linkname="a")]
+    second = [_entry("b", b"same"), _entry("a", type=tarfile.LNKTYPE, linkname="b")]
     digests = [
         _compose(_tar(tmp_path / f"{at}.in", entries), tmp_path / f"{at}.tar").sha256
-        for at, entries in enumerate((one, other))
+        for at, entries in enumerate((first, second))
     ]
     assert digests[0] == digests[1]
     with tarfile.open(tmp_path / "0.tar") as tar:
         assert [(info.name, info.type) for info in tar] == [("a", tarfile.REGTYPE), ("b", tarfile.LNKTYPE)]
 
 
-def test_what_says_something_is_kept(tmp_path: Path) -> None:
+def test_meaningful_metadata_stays(tmp_path: Path) -> None:
     capability = {"SCHILY.xattr.security.capability": "\x01\x02", "comment": "made on a Monday"}
     source = _tar(
         tmp_path / "in.tar",
@@ -95,17 +95,17 @@ def test_what_says_something_is_kept(tmp_path: Path) -> None:
     )
     _compose(source, tmp_path / "out.tar")
     with tarfile.open(tmp_path / "out.tar") as tar:
-        found = {info.name: info for info in tar}
-    assert list(found) == ["bin", "bin/ping", "new", "sh"]
-    assert (found["bin"].mode, found["bin"].uid, found["bin"].gid) == (0o1777, 5, 6)
-    assert found["bin/ping"].mode == 0o4755
-    assert found["bin/ping"].pax_headers == {"SCHILY.xattr.security.capability": "\x01\x02"}
-    assert found["bin/ping"].mtime == 1_600_000_000
-    assert found["new"].mtime == _EPOCH
-    assert found["sh"].linkname == "bin/../ping"
+        members = {info.name: info for info in tar}
+    assert list(members) == ["bin", "bin/ping", "new", "sh"]
+    assert (members["bin"].mode, members["bin"].uid, members["bin"].gid) == (0o1777, 5, 6)
+    assert members["bin/ping"].mode == 0o4755
+    assert members["bin/ping"].pax_headers == {"SCHILY.xattr.security.capability": "\x01\x02"}
+    assert members["bin/ping"].mtime == 1_600_000_000
+    assert members["new"].mtime == _EPOCH
+    assert members["sh"].linkname == "bin/../ping"
 
 
-def test_a_link_to_what_was_left_out_is_an_error(tmp_path: Path) -> None:
+def test_hard_link_to_an_excluded_file_is_an_error(tmp_path: Path) -> None:
     source = _tar(tmp_path / "in.tar", [_entry("a", b"x"), _entry("b", type=tarfile.LNKTYPE, linkname="a")])
     with members_of_tar(source, lambda name: name != "a") as members, pytest.raises(ValueError, match="b is a hard"):
         compose(members, tmp_path / "out.tar", _EPOCH)
@@ -121,7 +121,7 @@ def _tree(folder: Path, umask_mode: int) -> Path:
     return folder
 
 
-def test_a_folder_s_maker_leaves_no_trace(tmp_path: Path) -> None:
+def test_permissions_of_the_creator_do_not_change_a_layer(tmp_path: Path) -> None:
     layers = [
         compose(members_of_tree(_tree(tmp_path / f"t{at}", mode), "opt/x"), tmp_path / f"{at}.tar", _EPOCH)
         for at, mode in enumerate((0o000, 0o044))

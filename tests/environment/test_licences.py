@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages' terms in SPDX's words: from copyright files as Debian has them, and from the metadata of wheels."""
+"""Licences of packages as SPDX expressions, from Debian's copyright files and wheels' metadata."""
 
 import io
 import tarfile
@@ -20,22 +20,22 @@ def _layer(folder: Path, files: dict[str, str], links: dict[str, str]) -> Path:
             member = tarfile.TarInfo(f"usr/share/doc/{name}")
             member.size = len(text.encode())
             tar.addfile(member, io.BytesIO(text.encode()))
-        for name, place in links.items():
+        for name, target in links.items():
             member = tarfile.TarInfo(f"usr/share/doc/{name}")
-            member.type, member.linkname = tarfile.SYMTYPE, place
+            member.type, member.linkname = tarfile.SYMTYPE, target
             tar.addfile(member)
     return path
 
 
-def _said(folder: Path, *licences: str) -> PackageLicences:
-    text = _HEAD + "".join(f"\nFiles: {each}\nLicense: {each}\n Words of it.\n" for each in licences)
+def _parse(folder: Path, *licences: str) -> PackageLicences:
+    text = _HEAD + "".join(f"\nFiles: {licence}\nLicense: {licence}\n Words of it.\n" for licence in licences)
     return debian_licences(_layer(folder, {"one/copyright": text}, {}), ["one"])["one"]
 
 
 @pytest.mark.parametrize(
     ("licences", "expression"),
     [
-        # Short names of the copyright format 1.0, section "License specification"; the right side is SPDX's list.
+        # Left: short names of the copyright format 1.0, section "License specification". Right: names in SPDX's list.
         (["GPL-2"], "GPL-2.0-only"),
         (["GPL-2+", "Expat", "GPL-2+"], "GPL-2.0-or-later AND MIT"),
         (["LGPL-2.1+"], "LGPL-2.1-or-later"),
@@ -45,7 +45,7 @@ def _said(folder: Path, *licences: str) -> PackageLicences:
         (["GPL-2 with Linux-syscall-note exception"], "GPL-2.0-only WITH Linux-syscall-note"),
         (["Apache-2.0 with LLVM exception"], "Apache-2.0 WITH LLVM-exception"),
         (["ZLIB and ISC"], "Zlib AND ISC"),
-        # What SPDX has not, or not one of: no guess.
+        # Names that SPDX lacks, or that are ambiguous, are not guessed.
         (["GPL-7"], ""),
         (["public-domain"], ""),
         (["GPL"], ""),
@@ -55,25 +55,25 @@ def _said(folder: Path, *licences: str) -> PackageLicences:
         (["LicenseRef-mine"], ""),
     ],
 )
-def test_names_of_the_copyright_format_are_spdx_s_or_none(licences: list[str], expression: str, tmp_path: Path) -> None:
-    said = _said(tmp_path, *licences)
-    assert said.expression == expression
-    assert bool(said.reason) is not bool(expression)
-    assert said.names == (() if expression else tuple(sorted(licences)))
+def test_names_of_the_copyright_format_are_converted(licences: list[str], expression: str, tmp_path: Path) -> None:
+    result = _parse(tmp_path, *licences)
+    assert result.expression == expression
+    assert bool(result.reason) is not bool(expression)
+    assert result.names == (() if expression else tuple(sorted(licences)))
 
 
-def test_where_there_is_no_certain_answer_the_reason_is_given(tmp_path: Path) -> None:
+def test_unknown_licence_has_a_reason(tmp_path: Path) -> None:
     files = {
         "free/copyright": "It is under the GPL.\n",
         "none/copyright": _HEAD,
         "lib/copyright": _HEAD + "License: ISC\n",
     }
     links = {"cc": "lib2", "lib2": "lib", "round": "round", "lib/changelog": "../x"}
-    found = debian_licences(_layer(tmp_path, files, links), ["free", "none", "lost", "cc", "round"])
-    assert found["free"].reason == "its copyright file is free text: /usr/share/doc/free/copyright"
-    assert found["none"].reason == "it names no licence"
-    assert found["lost"].reason == found["round"].reason == "it has no copyright file"
-    assert found["cc"] == PackageLicences("ISC")
+    licences = debian_licences(_layer(tmp_path, files, links), ["free", "none", "lost", "cc", "round"])
+    assert licences["free"].reason == "its copyright file is free text: /usr/share/doc/free/copyright"
+    assert licences["none"].reason == "it names no licence"
+    assert licences["lost"].reason == licences["round"].reason == "it has no copyright file"
+    assert licences["cc"] == PackageLicences("ISC")
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_where_there_is_no_certain_answer_the_reason_is_given(tmp_path: Path) ->
         ("Classifier: Programming Language :: C\n\nLicense: MIT", "", ()),
     ],
 )
-def test_a_wheel_s_terms_are_those_of_its_metadata(
+def test_licence_of_a_wheel_is_that_of_its_metadata(
     metadata: str, expression: str, names: tuple[str, ...], tmp_path: Path
 ) -> None:
     with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
         wheel.writestr("x/METADATA", "License: WTFPL\n")
         wheel.writestr("x-1.dist-info/METADATA", f"Metadata-Version: 2.4\nName: x\n{metadata}\n")
-    found = wheel_licences(tmp_path / "x.whl")
-    assert (found.expression, found.names, bool(found.reason)) == (expression, names, not expression)
+    result = wheel_licences(tmp_path / "x.whl")
+    assert (result.expression, result.names, bool(result.reason)) == (expression, names, not expression)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists and locks in ``provision/``: that they belong together, and what is said when they do not."""
+"""The lists and locks in ``provision/`` are consistent, and inconsistencies are named."""
 
 import os
 import re
@@ -20,11 +20,11 @@ from utvm.toolchain.compiler import Toolchain
 
 @pytest.fixture
 def provision(tmp_path: Path) -> Path:
-    """A copy of ``provision/`` to spoil."""
+    """A copy of ``provision/`` to change."""
     return Path(shutil.copytree(PROVISION, tmp_path / "provision"))
 
 
-def test_the_checkout_s_own_locks_belong_together() -> None:
+def test_locks_of_the_checkout_are_consistent() -> None:
     locked = load_lock_files()
     names = {package.name for package in locked.packages}
     assert {"libc6", "openocd", "gcc-arm-none-eabi", "apache-tvm", "numpy"} <= names
@@ -38,7 +38,7 @@ def _edit(path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "said"),
+    ("file", "old", "new", "message"),
     [
         ("debian.txt", "openocd ", "openocd-next ", "it lacks openocd-next"),
         ("debian.txt", "cppcheck ", "apt ", "apt is in debian.txt too"),
@@ -55,9 +55,9 @@ def _edit(path: Path, old: str, new: str) -> None:
         ("pylock.toml", "0-py3-none-any.whl", "0-py2-none-any.whl", "pylock.toml: is not a lock"),
     ],
 )
-def test_a_file_changed_by_hand_is_named(provision: Path, file: str, old: str, new: str, said: str) -> None:
+def test_inconsistent_file_is_named(provision: Path, file: str, old: str, new: str, message: str) -> None:
     _edit(provision / file, old, new)
-    with pytest.raises(ConfigError, match=said.replace(">", "\\>")):
+    with pytest.raises(ConfigError, match=message.replace(">", "\\>")):
         load_lock_files(provision)
 
 
@@ -68,15 +68,15 @@ def test_a_file_changed_by_hand_is_named(provision: Path, file: str, old: str, n
         *("machine/configure.sh", "machine/root/etc/hostname"),
     ],
 )
-def test_the_digest_is_over_every_file(provision: Path, file: str) -> None:
+def test_digest_covers_every_file(provision: Path, file: str) -> None:
     before = load_lock_files(provision).digest
     assert before == load_lock_files(provision).digest
     (provision / file).write_text((provision / file).read_text() + "\n")
     assert load_lock_files(provision).digest != before
 
 
-def test_the_environment_takes_one_file_of_each_package(tmp_path: Path) -> None:
-    """By the system's markers, and of what fits the nearest, as PEP 751 and the tags of wheels have it."""
+def test_environment_uses_one_file_of_a_package(tmp_path: Path) -> None:
+    """By the system's markers and the best matching tag, as in PEP 751."""
     lock = tmp_path / "pylock.toml"
     lock.write_text(
         pylock(
@@ -92,8 +92,8 @@ def test_the_environment_takes_one_file_of_each_package(tmp_path: Path) -> None:
             '{ path = "wheels/one-2.0',
         )
     )
-    (found,) = python_lock.load_wheels(lock, load_recipe().python)
-    assert (found.name, found.version, found.sha256) == ("one", "2.0", "3" * 64)
+    (wheel,) = python_lock.load_wheels(lock, load_recipe().python)
+    assert (wheel.name, wheel.version, wheel.sha256) == ("one", "2.0", "3" * 64)
 
 
 def test_lock_has_wheels_for_every_python() -> None:
@@ -118,7 +118,7 @@ for word; do case $word in --output-file=*) cp {answer} "${{word#*=}}"; esac; do
 
 
 def _resolve(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
-    """Write the lock from what a stand-in for uv answers."""
+    """Write the lock from the output of a fake uv."""
     (folder / "answer").write_text(text)
     uv = folder / "uv"
     uv.write_text(_UV.format(answer=folder / "answer"))
@@ -128,7 +128,7 @@ def _resolve(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
     return (folder / "pylock.toml").read_text()
 
 
-def test_of_what_uv_finds_the_lock_has_what_our_systems_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_has_only_files_for_our_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ("one-1.0-py3-none-any.whl", "python_full_version >= '3.10'"), ("two-1.0-py3-none-win32.whl", "")
     winter = ("winter-1.0-py3-none-any.whl", "sys_platform == 'win32'")
     address = "https://index.example/a/b/"
@@ -142,17 +142,17 @@ def test_of_what_uv_finds_the_lock_has_what_our_systems_take(tmp_path: Path, mon
         _resolve(tmp_path, monkeypatch, pylock(*files))
 
 
-def test_a_lock_reads_back_as_it_was_written(tmp_path: Path) -> None:
+def test_lock_is_read_back_unchanged(tmp_path: Path) -> None:
     lock = debian_lock(deb("one", "3.134"), deb("two", "1:2~rc1+b3"))
     debian.write_lock(lock, tmp_path / "debian.lock")
     assert debian.load_lock(tmp_path / "debian.lock") == lock
 
 
-def test_the_multilibs_kept_are_those_that_boards_link() -> None:
-    """The compiler itself says where it looks for the libraries of each CPU."""
+def test_multilibs_are_those_of_the_boards() -> None:
+    """The compiler prints the folder of each CPU's libraries."""
     for name, libraries in load_recipe().debian.multilibs.items():
         toolchain = Toolchain(name)
-        asked = {
+        needed = {
             subprocess.run(
                 [toolchain.tool("gcc"), *cpu.flags, "-print-multi-directory"],
                 capture_output=True,
@@ -161,22 +161,22 @@ def test_the_multilibs_kept_are_those_that_boards_link() -> None:
             ).stdout.strip()
             for cpu in toolchain.data.cpus.values()
         }
-        assert set(libraries.keep) == asked - {"."}
+        assert set(libraries.keep) == needed - {"."}
 
 
-def test_the_emulators_kept_are_those_of_the_boards() -> None:
-    """QEMU has one for every architecture; only those that a board's file starts are kept."""
+def test_emulators_are_those_of_the_boards() -> None:
+    """QEMU has one for every architecture; the environment has only those in a board's file."""
     files = (ROOT / "utvm" / "boards").glob("*/board.yaml")
     programs = {name for file in files for name in re.findall(r"program: (qemu-system-\w+)", file.read_text())}
-    kept = {one.rpartition("/")[2] for one in load_recipe().debian.keep if "qemu-system" in one}
-    assert kept == programs
+    included = {path.rpartition("/")[2] for path in load_recipe().debian.keep if "qemu-system" in path}
+    assert included == programs
 
 
-def test_folders_on_the_way_to_what_is_kept_are_kept() -> None:
+def test_parents_of_included_folders_are_included() -> None:
     filters = dpkg_filters(load_recipe().debian)
     below = "path-include=/usr/lib/arm-none-eabi/newlib/thumb/v7e-m+fp"
-    assert [one for one in filters if one.startswith(below)] == [below, f"{below}/hard", f"{below}/hard/*"]
-    assert max(filters.index(one) for one in filters if "exclude" in one) < filters.index(below)
+    assert [line for line in filters if line.startswith(below)] == [below, f"{below}/hard", f"{below}/hard/*"]
+    assert max(filters.index(line) for line in filters if "exclude" in line) < filters.index(below)
 
 
 def _states(folder: Path) -> tuple[str, str]:
@@ -190,7 +190,7 @@ def _states(folder: Path) -> tuple[str, str]:
     return str(folder / "old"), str(folder / "new")
 
 
-def test_a_difference_is_told_in_words(tmp_path: Path) -> None:
+def test_difference_of_locks_is_described(tmp_path: Path) -> None:
     old, new = _states(tmp_path)
     assert describe(old, new) == [
         "Debian: gone 1.0-1 is gone",
@@ -203,28 +203,28 @@ def test_a_difference_is_told_in_words(tmp_path: Path) -> None:
     assert describe(old, old) == []
 
 
-def test_a_difference_to_nothing_is_explained(tmp_path: Path) -> None:
+def test_comparison_with_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give a folder"):
         describe(str(tmp_path), str(tmp_path))
     with pytest.raises(ConfigError, match="or a revision"):
         describe("no-such-revision", str(PROVISION))
 
 
-def _apt(monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+def _apt(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
     def run(*_: object, **__: object) -> str:
-        return says
+        return output
 
     monkeypatch.setattr("utvm.environment.debian.run_tool", run)
 
 
-def test_the_mirror_is_apt_s_own_or_the_option_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = load_recipe().debian
+def test_mirror_is_that_of_apt_or_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe().debian
     _apt(monkeypatch, "bookworm http://one/debian/\nbookworm-security http://two/sec/\nnodistro http://three/\n")
-    assert debian.mirrors(wanted) == {"debian": "http://one/debian", "debian-security": "http://two/sec"}
-    assert debian.mirrors(wanted, "http://m/")["debian-security"] == "http://m/debian-security"
-    assert debian.mirrors(wanted, "http://m/a/{archive}/2026")["debian"] == "http://m/a/debian/2026"
+    assert debian.mirrors(recipe) == {"debian": "http://one/debian", "debian-security": "http://two/sec"}
+    assert debian.mirrors(recipe, "http://m/")["debian-security"] == "http://m/debian-security"
+    assert debian.mirrors(recipe, "http://m/a/{archive}/2026")["debian"] == "http://m/a/debian/2026"
     with pytest.raises(ConfigError, match="not a URL"):
-        debian.mirrors(wanted, "m.example")
+        debian.mirrors(recipe, "m.example")
     _apt(monkeypatch, "noble http://one/ubuntu/\n")
     with pytest.raises(ProvisionError, match="no source for debian, debian-security"):
-        debian.mirrors(wanted)
+        debian.mirrors(recipe)

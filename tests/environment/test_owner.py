@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owners of containers: gone only when that is certain."""
+"""Owners of containers: an owner is gone only if that is certain."""
 
 import dataclasses
 import subprocess
@@ -9,49 +9,49 @@ import pytest
 
 from utvm.environment.engine import Owner, current_owner
 
-_WHO = "from utvm.environment.engine import current_owner; print(current_owner().label, flush=True); input()"
+_PRINT_OWNER = "from utvm.environment.engine import current_owner; print(current_owner().label, flush=True); input()"
 
 
-def test_another_process_is_gone_when_it_has_ended() -> None:
+def test_ended_process_is_gone() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _WHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        owner = Owner.of(other.stdout.readline())
+        [sys.executable, "-c", _PRINT_OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        owner = Owner.of(process.stdout.readline())
         assert owner is not None
-        assert owner.process == other.pid
+        assert owner.process == process.pid
         assert not owner.is_gone(running=True)
-        other.stdin.close()
-        other.wait(60)
+        process.stdin.close()
+        process.wait(60)
     assert owner.is_gone(running=True)
 
 
-def test_a_number_that_is_used_again_is_another_process() -> None:
+def test_reused_process_id_is_another_process() -> None:
     assert not current_owner().is_gone(running=True)
     assert dataclasses.replace(current_owner(), started="1").is_gone(running=True)
 
 
 @pytest.mark.parametrize(
-    "elsewhere", [{"host": "another"}, {"user": 4321}, {"namespace": "pid:[1]"}], ids=lambda one: next(iter(one))
+    "elsewhere", [{"host": "another"}, {"user": 4321}, {"namespace": "pid:[1]"}], ids=lambda field: next(iter(field))
 )
 @pytest.mark.parametrize("running", [False, True])
-def test_nobody_judges_of_elsewhere(elsewhere: dict[str, str], running: bool) -> None:
-    """A process number of another machine, or in a container with the engine's socket, says nothing here."""
+def test_owner_elsewhere_is_never_gone(elsewhere: dict[str, str], running: bool) -> None:
+    """A process id of another machine or namespace has no meaning here."""
     owner = dataclasses.replace(current_owner(), started="1", **elsewhere)  # type: ignore[arg-type]
     assert not owner.is_gone(running)
 
 
-def test_earlier_boot_leaves_no_process_of_this_machine() -> None:
+def test_stopped_owner_of_an_earlier_boot_is_gone() -> None:
     owner = dataclasses.replace(current_owner(), boot="another")
     assert owner.is_gone(running=False)
     assert not owner.is_gone(running=True)
 
 
-def test_a_label_is_read_as_it_was_written() -> None:
+def test_label_is_read_back_unchanged() -> None:
     assert Owner.of(current_owner().label) == current_owner()
 
 
 @pytest.mark.parametrize("label", ["", "1234", "a b c d e f", "host x boot pid:[1] 12 34"])
-def test_a_label_of_others_says_nothing(label: str) -> None:
+def test_foreign_label_is_ignored(label: str) -> None:
     assert Owner.of(label) is None

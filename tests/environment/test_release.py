@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A release: what a web server serves of it is whole and signed, and its image goes into a registry."""
+"""A release: its files on a web server are complete and signed, and its image goes into a registry."""
 
 import functools
 import hashlib
@@ -31,7 +31,7 @@ from utvm.paths import ROOT
 
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
-    """A small image, written as the environment's is."""
+    """A small image, written like the environment's."""
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "hello").write_text("hello")
     tar = tmp_path / "layer.tar"
@@ -89,37 +89,37 @@ def test_release_notes_have_changes_and_digests(tmp_path: Path) -> None:
     notes = (tmp_path / "NOTES.md").read_text()
     git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     commit = subprocess.run(git, check=False, capture_output=True, text=True).stdout.strip()
-    said = rf"Commit {commit}(, with changes)?\.\n\n" if commit else ""
-    assert re.match(rf"# utvm {re.escape(utvm.__version__)}\n\n{said}Of 2027-02-01\.\n\n- Newer: ", notes)
+    commit_line = rf"Commit {commit}(, with changes)?\.\n\n" if commit else ""
+    assert re.match(rf"# utvm {re.escape(utvm.__version__)}\n\n{commit_line}Of 2027-02-01\.\n\n- Newer: ", notes)
     assert "- Newer: docs/newer.md, [as asked](https://example.org).\n" in notes
     assert "\nminisign -V -p utvm.pub -m SHA256SUMS && sha256sum --check --quiet SHA256SUMS\n" in notes
     assert "| box | `sha256:abc` |\n" in notes
     assert "Old" not in notes
 
 
-def test_a_version_without_its_changes_is_not_released() -> None:
+def test_version_without_changes_is_not_released() -> None:
     with pytest.raises(ConfigError, match=r"no section '## 1\.2\.0, DATE'"):
         changes(_CHANGELOG, "1.2.0")
     assert changes((ROOT / "CHANGELOG.md").read_text()), "the version of this checkout has its section"
 
 
 @pytest.mark.slow
-def test_wheel_and_source_archive_are_of_this_version(tmp_path: Path) -> None:
-    made = build_package(tmp_path)
+def test_wheel_and_source_archive_have_this_version(tmp_path: Path) -> None:
+    files = build_package(tmp_path)
     version = utvm.__version__
-    assert set(made) == {f"utvm-{version}-py3-none-any.whl", f"utvm-{version}.tar.gz"}
-    for name, digest in made.items():
+    assert set(files) == {f"utvm-{version}-py3-none-any.whl", f"utvm-{version}.tar.gz"}
+    for name, digest in files.items():
         assert digest == f"sha256:{hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}"
 
 
-def test_what_a_web_server_serves_is_whole_and_signed(released: Path, served: str, tmp_path: Path) -> None:
+def test_served_release_is_complete_and_signed(released: Path, served: str, tmp_path: Path) -> None:
     key, public, copy = tmp_path / "utvm.key", tmp_path / "utvm.pub", tmp_path / "copy"
     subprocess.run(["minisign", "-G", "-W", "-p", public, "-s", key], check=True, capture_output=True)
     sign(released, str(key), "utvm environment abc")
 
     def fetch(name: str) -> bytes:
-        with urllib.request.urlopen(served + name, timeout=60) as answer:
-            content: bytes = answer.read()
+        with urllib.request.urlopen(served + name, timeout=60) as response:
+            content: bytes = response.read()
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes(content)
         return content
@@ -135,7 +135,7 @@ def test_what_a_web_server_serves_is_whole_and_signed(released: Path, served: st
     assert hashlib.sha256(fetch(provider["url"])).hexdigest() == provider["checksum"]
 
 
-def test_a_release_takes_the_place_of_one_and_of_nothing_else(released: Path, tmp_path: Path) -> None:
+def test_release_replaces_only_a_release(released: Path, tmp_path: Path) -> None:
     assert write_release([tmp_path / "image", tmp_path / "box"], released) == released
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("one")
@@ -147,7 +147,7 @@ def test_a_release_takes_the_place_of_one_and_of_nothing_else(released: Path, tm
 @pytest.mark.nightly
 @pytest.mark.skipif(bool(missing()), reason=f"this machine lacks {missing()}")
 @pytest.mark.skipif(not shutil.which("docker-registry"), reason="this machine lacks Debian's docker-registry")
-def test_the_image_goes_into_a_registry_and_comes_back_the_same(image: Image, tmp_path: Path) -> None:
+def test_image_is_pulled_from_a_registry_unchanged(image: Image, tmp_path: Path) -> None:
     port = free_port()
     settings = {
         "version": 0.1,
@@ -158,13 +158,13 @@ def test_the_image_goes_into_a_registry_and_comes_back_the_same(image: Image, tm
     command = ["docker-registry", "serve", tmp_path / "registry.yml"]
     registry = Service("registry", command, log=tmp_path / "registry.log", health="listening on", error=ProvisionError)
     name = f"127.0.0.1:{port}/utvm"
-    with registry, own_engine() as place:
-        client = docker.DockerClient(base_url=place)
+    with registry, own_engine() as address:
+        client = docker.DockerClient(base_url=address)
         engine.load_image(client, image)
         client.close()
-        words = ["docker", f"--host={place}"]
+        words = ["docker", f"--host={address}"]
         for step in (["tag", "utvm:tried", name], ["push", name], ["rmi", "utvm:tried", name], ["pull", name]):
             subprocess.run([*words, *step], check=True, env=os.environ, capture_output=True)
-        asked = [*words, "image", "inspect", "--format", "{{.Id}}", name]
-        said = subprocess.run(asked, check=True, capture_output=True, text=True)
-    assert said.stdout.strip() == image.config
+        inspect = [*words, "image", "inspect", "--format", "{{.Id}}", name]
+        completed = subprocess.run(inspect, check=True, capture_output=True, text=True)
+    assert completed.stdout.strip() == image.config

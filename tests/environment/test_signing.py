@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is handed on is signed, and the public key tells whether it is that: as docs/environment.md says."""
+"""Published files are signed, and verified by the command of docs/environment.md."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ from utvm.paths import ROOT
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    """A secret key without a password; its public half lies beside it."""
+    """A secret key without a password, beside its public key."""
     subprocess.run(
         ["minisign", "-G", "-W", "-p", tmp_path / "utvm.pub", "-s", tmp_path / "utvm.key"],
         check=True,
@@ -27,7 +27,7 @@ def key(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def signed(tmp_path: Path, key: Path) -> Path:
-    folder = tmp_path / "made"
+    folder = tmp_path / "published"
     (folder / "oci").mkdir(parents=True)
     (folder / "oci" / "index.json").write_text("{}")
     (folder / "utvm.box").write_bytes(b"box")
@@ -36,38 +36,38 @@ def signed(tmp_path: Path, key: Path) -> Path:
     return folder
 
 
-def _verified(folder: Path, public: Path) -> tuple[bool, str]:
-    """What the guide's own line says."""
+def _verify(folder: Path, public: Path) -> tuple[bool, str]:
+    """Run the command of the guide."""
     (line,) = re.findall(r"^minisign -V.*$", (ROOT / "docs" / "environment.md").read_text(), re.MULTILINE)
     command = line.partition("  #")[0].replace("utvm.pub", str(public))
-    done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False)
-    return done.returncode == 0, done.stdout
+    completed = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False)
+    return completed.returncode == 0, completed.stdout
 
 
-def test_what_was_signed_is_known_by_the_public_key(signed: Path, tmp_path: Path) -> None:
-    good, said = _verified(signed, tmp_path / "utvm.pub")
-    assert good
-    assert "Trusted comment: utvm environment abc" in said
+def test_signature_is_verified_by_the_public_key(signed: Path, tmp_path: Path) -> None:
+    valid, output = _verify(signed, tmp_path / "utvm.pub")
+    assert valid
+    assert "Trusted comment: utvm environment abc" in output
 
 
 @pytest.mark.parametrize("file", ["oci/index.json", "utvm.box", "SHA256SUMS", "SHA256SUMS.minisig"])
-def test_one_byte_changed_in_any_file_is_seen(file: str, signed: Path, tmp_path: Path) -> None:
+def test_changed_byte_in_any_file_is_detected(file: str, signed: Path, tmp_path: Path) -> None:
     content = (signed / file).read_bytes()
     (signed / file).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-    assert not _verified(signed, tmp_path / "utvm.pub")[0]
+    assert not _verify(signed, tmp_path / "utvm.pub")[0]
 
 
-def test_another_s_key_is_seen(signed: Path, tmp_path: Path) -> None:
+def test_wrong_key_is_detected(signed: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.pub"
     subprocess.run(["minisign", "-G", "-W", "-p", other, "-s", tmp_path / "other.key"], check=True, capture_output=True)
-    assert not _verified(signed, other)[0]
+    assert not _verify(signed, other)[0]
 
 
-def test_a_key_that_cannot_be_used_is_refused_before_the_work(key: Path, tmp_path: Path) -> None:
+def test_unusable_key_is_refused_before_the_work(key: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"utvm\.pub: is not a secret key"):
         check_key(str(tmp_path / "utvm.pub"))
     check_key(str(key))
     for command in ("docker.build", "vm.box"):
-        done = inv(command, "--sign", tmp_path / "nowhere")
-        assert done.returncode == 2
-        assert "nowhere: cannot be read: No such file" in done.stderr
+        completed = inv(command, "--sign", tmp_path / "nowhere")
+        assert completed.returncode == 2
+        assert "nowhere: cannot be read: No such file" in completed.stderr

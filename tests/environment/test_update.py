@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One package of the locks is made newer, with what that forces: apt's own choice, from a mirror made for it."""
+"""One package of the locks is updated, with forced changes: the choice of the real apt, from a small mirror."""
 
 import dataclasses
 import hashlib
@@ -16,7 +16,7 @@ from tests.environment.lock_maker import pylock
 from utvm.environment import debian, python_lock
 from utvm.environment.recipe import Recipe, load_recipe
 
-# Package, version, source, and other fields. All depend on some version of lib; app 2 on its newest.
+# Package, version, source, and other fields. Most depend on lib; app 2 on its newest version.
 _INDEX = [
     ("app", "1", "app", "Depends: lib, tool | other"),
     ("app", "2", "app", "Depends: lib (>= 2), fresh, tool (>= 1) | other"),
@@ -41,8 +41,8 @@ def _stanza(package: str, version: str, source: str, more: str) -> str:
 
 @pytest.fixture(scope="module")
 def mirror() -> Iterator[tuple[dict[str, str], Recipe]]:
-    """A signed mirror of two generations of each package, and a recipe that wants four of them."""
-    with tempfile.TemporaryDirectory(prefix="m-") as name:  # A short name: gpg's socket lies below it.
+    """A signed mirror with two versions of each package, and a recipe with four of them."""
+    with tempfile.TemporaryDirectory(prefix="m-") as name:  # A short name: the path of gpg's socket is limited.
         folder, home = Path(name), Path(name) / "gpg"
         release = folder / "debian" / "dists" / "bookworm"
         (release / "main" / "binary-amd64").mkdir(parents=True)
@@ -65,11 +65,11 @@ def mirror() -> Iterator[tuple[dict[str, str], Recipe]]:
         recipe = load_recipe()
         part = recipe.debian.model_copy(update={"keyring": keyring, "suites": {"bookworm": "debian"}})
         machine = recipe.machine.model_copy(update={"packages": {}})
-        wanted = dict.fromkeys(("app", "lib-dev", "old", "tool"), "")
+        packages = dict.fromkeys(("app", "lib-dev", "old", "tool"), "")
         try:
             yield (
                 {"debian": f"file:{folder}/debian"},
-                dataclasses.replace(recipe, debian=part, machine=machine, debian_packages=wanted),
+                dataclasses.replace(recipe, debian=part, machine=machine, debian_packages=packages),
             )
         finally:
             subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False)
@@ -78,57 +78,57 @@ def mirror() -> Iterator[tuple[dict[str, str], Recipe]]:
 @pytest.mark.parametrize(
     ("update", "newer", "new"),
     [
-        # As its dependencies say, what is made of the same source, what the newer one breaks; and nothing else.
+        # Dependencies, packages of the same source, and packages that the newer one breaks; nothing else.
         ("app", {"app", "lib", "lib-dev", "old"}, {"fresh"}),
         ("tool", {"tool"}, set()),
         ("old", {"old"}, set()),
         ("lib-dev", {"lib", "lib-dev", "old"}, set()),
     ],
 )
-def test_only_what_an_update_forces_is_changed(
+def test_update_changes_only_what_it_forces(
     mirror: tuple[dict[str, str], Recipe], update: str, newer: set[str], new: set[str]
 ) -> None:
     bases, recipe = mirror
     newest = debian.resolve(recipe, bases)
-    assert {each.version for each in newest.packages if each.name != "fresh"} == {"2"}
+    assert {package.version for package in newest.packages if package.name != "fresh"} == {"2"}
     rows = {row[0]: row for row in _INDEX if row[1] == "1" and row[0] != "fresh"}
     before = tuple(
-        each.model_copy(update={"version": "1", "file": each.file.replace("_2_", "_1_")})
-        for each in newest.packages
-        if each.name in rows
+        package.model_copy(update={"version": "1", "file": package.file.replace("_2_", "_1_")})
+        for package in newest.packages
+        if package.name in rows
     )
     lock = debian.resolve(recipe, bases, newest.model_copy(update={"packages": before}), update)
-    versions = {each.name: each.version for each in lock.packages}
+    versions = {package.name: package.version for package in lock.packages}
     assert versions.keys() == rows.keys() | new
     assert {name for name, version in versions.items() if version == "2"} == newer
 
 
-def test_where_nothing_is_newer_the_lock_stays_as_it_is(mirror: tuple[dict[str, str], Recipe]) -> None:
+def test_lock_stays_without_newer_versions(mirror: tuple[dict[str, str], Recipe]) -> None:
     bases, recipe = mirror
-    held = debian.resolve(recipe, bases)
-    held = held.model_copy(update={"date": held.date.replace(year=2020)})
-    assert debian.resolve(recipe, bases, held, "tool") == held
+    lock = debian.resolve(recipe, bases)
+    lock = lock.model_copy(update={"date": lock.date.replace(year=2020)})
+    assert debian.resolve(recipe, bases, lock, "tool") == lock
 
 
 _UV = """#!/bin/sh
-echo "$@" >{folder}/asked
+echo "$@" >{folder}/arguments
 for word; do case $word in --output-file=*) cp {folder}/answer "${{word#*=}}"; esac; done
 """
 
 
-def test_uv_is_asked_for_one_newer_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_updates_one_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "answer").write_text(pylock(("one-1.0-py3-none-any.whl", "")))
     (tmp_path / "uv").write_text(_UV.format(folder=tmp_path))
     (tmp_path / "uv").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     python_lock.resolve(tmp_path, load_recipe().python, "one")
-    assert " --upgrade-package=one " in (tmp_path / "asked").read_text()
+    assert " --upgrade-package=one " in (tmp_path / "arguments").read_text()
     python_lock.resolve(tmp_path, load_recipe().python)
-    assert "upgrade" not in (tmp_path / "asked").read_text()
+    assert "upgrade" not in (tmp_path / "arguments").read_text()
 
 
 @pytest.mark.parametrize("words", [["--update", "no-such"], ["--update", "openocd", "--only", "python"]])
-def test_what_is_not_locked_cannot_be_updated(words: list[str]) -> None:
-    done = inv("env.lock", *words)
-    assert done.returncode == 2
-    assert f"--update {words[1]}: it is not locked" in done.stderr
+def test_unlocked_package_cannot_be_updated(words: list[str]) -> None:
+    completed = inv("env.lock", *words)
+    assert completed.returncode == 2
+    assert f"--update {words[1]}: it is not locked" in completed.stderr

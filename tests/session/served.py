@@ -23,8 +23,8 @@ class Served:
         self.process = process
         self.log = log
         deadline = time.monotonic() + _START
-        while not (found := re.search(r"serving on ([\d.]+):(\d+), (?:key (\w+)|any client);", self.said())):
-            assert process.poll() is None and time.monotonic() < deadline, self.said()
+        while not (found := re.search(r"serving on ([\d.]+):(\d+), (?:key (\w+)|any client);", self.output())):
+            assert process.poll() is None and time.monotonic() < deadline, self.output()
             time.sleep(0.1)
         self.address, self.port, self.key = found[1], int(found[2]), found[3] or ""
 

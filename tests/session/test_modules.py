@@ -146,8 +146,8 @@ def test_stock_modules_and_a_package_of_ours_run(
         # Instructions, and nothing that could be taken for time.
         assert len(set(counts)) == 1
         assert counts[0] == int(counts[0]) > NUMBERS
-        assert f"time_evaluator: {int(counts[0]):,}, {int(counts[0]):,} instructions of a VIRTUAL board" in at.said()
-        assert "cortex_m7.o is on the board, in RAM" in at.said()
+        assert f"time_evaluator: {int(counts[0]):,}, {int(counts[0]):,} instructions of a VIRTUAL board" in at.output()
+        assert "cortex_m7.o is on the board, in RAM" in at.output()
     # The next client finds what the board was served with, and nothing of the one before.
     with connected(at) as remote:
         assert json.loads(remote.get_function("utvm.stats")())["runs"] == 0

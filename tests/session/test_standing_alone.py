@@ -107,10 +107,10 @@ class Silence:
     """A line on which something has been said, and then nothing."""
 
     def __init__(self, said: bytes) -> None:
-        self.said = said
+        self.output = said
 
     def read(self, timeout: float) -> bytes:
-        said, self.said = self.said, b""
+        said, self.output = self.output, b""
         return said
 
     def write(self, data: bytes) -> None:

@@ -255,7 +255,7 @@ def test_a_server_whose_board_has_died_says_so_and_ends(tmp_path: Path) -> None:
         with RawClient(board.port, board.key).greet() as client:
             assert b"QEMU ended" in client.ask(opening())
         assert board.process.wait(60) == 3
-        assert len(re.findall("^error: .*QEMU ended", board.said(), re.MULTILINE)) == 1
+        assert len(re.findall("^error: .*QEMU ended", board.output(), re.MULTILINE)) == 1
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_board_that_dies_costs_a_retry(tmp_path: Path) -> None:
         command = [ROOT / "inv", "model.tune", DIGITS / "digits.onnx", "--board", "host", "--trials", "24"]
         tuning = subprocess.Popen([*command, "--log", log, *where], stdout=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 300
-        while boards[1].said().count("is on the board") < 2 and time.monotonic() < deadline:
+        while boards[1].output().count("is on the board") < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         boards[1].process.kill()
         said, _ = tuning.communicate(timeout=300)

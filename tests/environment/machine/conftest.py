@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that only pretend, and a place for the records of machines that never were; and a real machine."""
+"""Fake programs and records for virtual machines that do not exist; and a real machine."""
 
 import stat
 from collections.abc import Callable, Iterator
@@ -18,24 +18,24 @@ Fake = Callable[[str, str], None]
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """Put a shell script into the place of a program; nothing else is found but the shell's own tools."""
+    """Replace a program by a shell script; only the shell's own tools are found beside it."""
     programs = tmp_path / "fakes"
     programs.mkdir()
     for name in ("env", "sh", "sleep", "cat", "ip", "cp", "mkdir"):
         (programs / name).symlink_to(next(p for p in map(Path, (f"/usr/bin/{name}", f"/bin/{name}")) if p.exists()))
     monkeypatch.setenv("PATH", str(programs))
 
-    def make(name: str, script: str) -> None:
+    def install(name: str, script: str) -> None:
         path = programs / name
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
-    return make
+    return install
 
 
 @pytest.fixture
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
-    """The records of a machine of a test's own; Vagrant's boxes are a test's own too, and libvirt's daemons."""
+    """Records of a machine for one test, with Vagrant's boxes and libvirt's daemons in folders of the test."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr(libvirt, "FOLDER", tmp_path / "run")
     monkeypatch.setattr(lock, "_SYSTEM_DIRECTORY", tmp_path)
@@ -45,17 +45,17 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
 @pytest.fixture(scope="session")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
     """A real machine of the real box, in libvirt, started by Vagrant; one for all tests."""
-    if lacking := missing():
-        pytest.skip(f"this machine lacks {lacking}")
+    if reason := missing():
+        pytest.skip(f"this machine lacks {reason}")
     with real_machine(tmp_path_factory.mktemp("machine")) as real:
         yield real
-    # Nothing of it is left, whatever the tests did.
-    assert real.left() == []
+    # The tests leave nothing behind.
+    assert real.leftovers() == []
 
 
 @pytest.fixture
 def up(machine: Real) -> Real:
-    """The machine, running: as the test before left it, where it left it so."""
+    """The machine, running: in the state that the previous test left."""
     if not (machine.defined() and machine.state() is State.RUNNING):
         machine.do("vm.up")
     return machine

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real machine for tests, with records, boxes and a state of its own: the developer's machine is not touched."""
+"""A real machine for tests, with its own records, boxes and state: the developer's machine is not touched."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ _PROGRAMS = {
 
 
 def missing() -> str:
-    """Return why there can be no machine here; nothing when there can."""
+    """Return the reason why no machine can be started here; an empty string if there is none."""
     for program, packages in _PROGRAMS.items():
         if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
             return f"{program}: apt-get install {packages}"
@@ -37,64 +37,64 @@ def missing() -> str:
 
 @dataclass(frozen=True)
 class Real:
-    """The machine, and how commands are called that are to find it."""
+    """The machine, and the variables for commands that use it."""
 
     records: Records
     machine: Machine
-    own: dict[str, str]
+    variables: dict[str, str]
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, **self.own}
+        return {**os.environ, **self.variables}
 
     def inv(self, *words: object) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return inv(*words, timeout=2400, **self.own)
+        return inv(*words, timeout=2400, **self.variables)
 
     def do(self, *words: object) -> subprocess.CompletedProcess[str]:
-        """Run a command that must work."""
-        done = self.inv(*words)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
+        """Run a command that must succeed."""
+        completed = self.inv(*words)
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed
 
-    def said(self, command: str) -> list[str]:
-        """Return what a command in the machine prints, which must work."""
+    def output(self, command: str) -> list[str]:
+        """Return the output of a command in the machine, which must succeed."""
         return self.do("vm.run", command).stdout.splitlines()
 
     def state(self) -> State:
-        found = libvirt.domain(self.records.name)
-        assert found is not None
-        return found.state
+        domain = libvirt.domain(self.records.name)
+        assert domain is not None
+        return domain.state
 
     def defined(self) -> bool:
-        """Return whether libvirt has the machine; it may just be starting itself."""
+        """True if libvirt knows the machine; libvirt may be starting."""
         with contextlib.suppress(libvirt.LibvirtError):
             return libvirt.domain(self.records.name) is not None
         return False
 
-    def left(self) -> list[str]:
-        """Return what is left of the machine."""
-        found = []
+    def leftovers(self) -> list[str]:
+        """Return things of the machine that remain."""
+        remaining = []
         with libvirt.running_libvirt(lambda _: None):
-            found += [one.name for one in libvirt.domains() if one.name == self.records.name]
-            found += [name for name in libvirt.volumes() if self.records.name in name]
+            remaining += [domain.name for domain in libvirt.domains() if domain.name == self.records.name]
+            remaining += [name for name in libvirt.volumes() if self.records.name in name]
             if not libvirt.domains():
-                found += libvirt.volumes()
-                found += [libvirt.NETWORK] if libvirt.has_network() else []
+                remaining += libvirt.volumes()
+                remaining += [libvirt.NETWORK] if libvirt.has_network() else []
         if self.records.folder.exists():
-            found.append(str(self.records.folder))
+            remaining.append(str(self.records.folder))
         processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-        found += [line for line in processes.splitlines() if f"guest={self.records.name}" in line]
-        return found
+        remaining += [line for line in processes.splitlines() if f"guest={self.records.name}" in line]
+        return remaining
 
 
 @contextlib.contextmanager
 def real_machine(folder: Path) -> Iterator[Real]:
-    """Have what is needed for a machine; it is gone in the end."""
-    # vm.up makes the box, once for a lock: it is kept in the checkout as it is for users.
-    own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
+    """Provide a machine, and destroy it at the end."""
+    # vm.up builds the box, once for a lock: it stays in the checkout, as for users.
+    variables = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
     records = records_of(state=folder / "state" / "utvm")
-    real = Real(records, Machine(records), own)
+    real = Real(records, Machine(records), variables)
     try:
         yield real
     finally:

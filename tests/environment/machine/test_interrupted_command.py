@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C for a command in the machine that has come to its verdict just then: it was said, and so it ends."""
+"""Ctrl-C for a command in the machine that has just printed its verdict: the verdict counts."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from utvm.selection import BoardSelection
 
 @pytest.fixture
 def interruption() -> Iterator[None]:
-    """Ctrl-C in a moment."""
+    """Send Ctrl-C in a moment."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -30,25 +30,25 @@ def interruption() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-# As sshd does with what our side closes: the command is told to end.
-_TOLD = "cat >/dev/null; exit {code}"
+# Like sshd: when our side closes the connection, the command ends.
+_END_ON_CLOSE = "cat >/dev/null; exit {code}"
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_verdict_stands(fake: Fake, records: Records, interruption: None, code: int) -> None:
-    fake("ssh", _TOLD.format(code=code))
+def test_verdict_counts(fake: Fake, records: Records, interruption: None, code: int) -> None:
+    fake("ssh", _END_ON_CLOSE.format(code=code))
     assert Guest(records).run(["./inv", "hil"]) == code
 
 
 @pytest.mark.parametrize("code", [3, 143])
-def test_without_one_it_is_interrupted(fake: Fake, records: Records, interruption: None, code: int) -> None:
-    fake("ssh", _TOLD.format(code=code))
+def test_command_without_a_verdict_is_interrupted(fake: Fake, records: Records, interruption: None, code: int) -> None:
+    fake("ssh", _END_ON_CLOSE.format(code=code))
     with pytest.raises(KeyboardInterrupt):
         Guest(records).run(["./inv", "hil"])
 
 
 class _Machine:
-    """A machine in which a command ends with some code; whoever fetches what it wrote is interrupted once."""
+    """A machine whose command ends with this code; the first fetch of its files is interrupted."""
 
     def __init__(self, code: int) -> None:
         self.guest, self._code, self.fetched = self, code, 0
@@ -71,8 +71,8 @@ def _run(machine: Any, reports: Path) -> int:
     return InMachine(lambda _: None, machine).run(command)
 
 
-def test_the_report_of_a_verdict_is_fetched_all_the_same(tmp_path: Path) -> None:
-    """Seen to say PASSED, "interrupted" and exit code 3, beside a report that says passed."""
+def test_report_is_fetched_after_an_interruption(tmp_path: Path) -> None:
+    """Seen to print PASSED, "interrupted" and exit code 3, beside a report that passed."""
     assert _run(_Machine(1), tmp_path) == 1
     assert (tmp_path / "report.json").exists()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A probe that is lent to the virtual machine: the one that a run here would take, and nobody else's meanwhile."""
+"""A probe that is lent to the virtual machine: the one that a local run would use, locked meanwhile."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,14 +18,14 @@ from utvm.selection import BoardSelection
 
 
 class _Guest:
-    """A machine's inside that does as it is told."""
+    """The inside of a machine; every command succeeds."""
 
     def run(self, _words: Sequence[str]) -> int:
         return 0
 
 
 class _Machine:
-    """A machine that runs; what runs in it is a function here."""
+    """A machine that runs; its work is a function of the test."""
 
     class records:  # noqa: N801  a record with one field
         name = "utvm-one"
@@ -46,7 +46,7 @@ class _Machine:
 
 @pytest.fixture
 def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One probe on a bus that is a stand-in; locks of a test's own; a virsh that lends what it is told to."""
+    """One probe on a fake bus, and locks in a folder of the test."""
     use(tmp_path / "usb", monkeypatch.setattr)
     plug_in(tmp_path / "usb", "1", "LENT-1")
     monkeypatch.setattr(lock, "_SYSTEM_DIRECTORY", tmp_path)
@@ -57,20 +57,20 @@ def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _lend(calls: Path, fake: Callable[[str, str], None]) -> list[str]:
     fake("virsh", f'echo "$4" >>{calls}; exit 0')
     board = boards.load("stm32f746")
-    found = choose(board, BoardSelection(kind="physical"))
-    assert found.probe
-    selection = BoardSelection(kind="physical", serial=found.probe.serial_number)
-    assert InMachine(lambda _: None).run(RemoteCommand((("hil",),), board, selection, found.probe)) == 0
+    reachable = choose(board, BoardSelection(kind="physical"))
+    assert reachable.probe
+    selection = BoardSelection(kind="physical", serial=reachable.probe.serial_number)
+    assert InMachine(lambda _: None).run(RemoteCommand((("hil",),), board, selection, reachable.probe)) == 0
     return calls.read_text().splitlines()
 
 
-def test_a_probe_that_is_lent_to_the_machine_is_busy_here(
+def test_lent_probe_is_busy(
     bus: Path, tmp_path: Path, fake: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board, calls, worked = boards.load("stm32f746"), tmp_path / "calls", list[str]()
+    board, calls, calls_before = boards.load("stm32f746"), tmp_path / "calls", list[str]()
 
     def work() -> None:
-        worked.extend(calls.read_text().splitlines())
+        calls_before.extend(calls.read_text().splitlines())
         with (
             pytest.raises(BoardError, match="st-link LENT-1 is busy, held by"),
             attach(board, "physical", log_directory=tmp_path),
@@ -79,12 +79,12 @@ def test_a_probe_that_is_lent_to_the_machine_is_busy_here(
 
     monkeypatch.setattr(_Machine, "work", work, raising=False)
     assert _lend(calls, fake) == ["attach-device", "detach-device"]
-    assert worked == ["attach-device"]
+    assert calls_before == ["attach-device"]
     with lock.hold("st-link LENT-1"):
         pass
 
 
-def test_one_that_a_run_here_uses_is_not_lent(
+def test_probe_in_use_is_not_lent(
     bus: Path, tmp_path: Path, fake: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_Machine, "work", lambda: pytest.fail("the machine was set to work"), raising=False)

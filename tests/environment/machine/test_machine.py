@@ -32,46 +32,46 @@ from utvm.probe.virtual import UsbProbe, start_virtual
 pytestmark = pytest.mark.slow
 
 
-def test_it_has_the_checkout_and_the_environment(up: Real) -> None:
-    assert up.said("sh -c 'pwd; id -un; test -w . && head -1 README.md; echo $UTVM_VENV'") == [
+def test_machine_has_checkout_and_environment(up: Real) -> None:
+    assert up.output("sh -c 'pwd; id -un; test -w . && head -1 README.md; echo $UTVM_VENV'") == [
         *("/utvm", "vagrant", "# utvm", "/opt/utvm")
     ]
-    assert up.said("sh -c 'ls -d .git .venv build 2>/dev/null; true'") == []
+    assert up.output("sh -c 'ls -d .git .venv build 2>/dev/null; true'") == []
 
 
-def test_a_command_s_output_and_exit_code_are_its_own(up: Real) -> None:
-    done = up.inv("vm.run", "sh -c 'echo out; echo err >&2; exit 7'")
-    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
-    # What ssh ends with when the connection breaks is a command's own code all the same.
+def test_output_and_exit_code_of_a_command(up: Real) -> None:
+    completed = up.inv("vm.run", "sh -c 'echo out; echo err >&2; exit 7'")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (7, "out\n", "err\n")
+    # A command may exit with 255, which is also ssh's code for a broken connection.
     assert up.inv("vm.run", "sh -c 'exit 255'").returncode == 255
 
 
-def test_words_reach_it_as_they_are(up: Real) -> None:
-    assert up.said(r"""printf '%s\n' 'two words' '$HOME' '"' '*'""") == ["two words", "$HOME", '"', "*"]
+def test_arguments_are_passed_unchanged(up: Real) -> None:
+    assert up.output(r"""printf '%s\n' 'two words' '$HOME' '"' '*'""") == ["two words", "$HOME", '"', "*"]
 
 
-def test_it_reaches_this_computer_and_nothing_beyond(up: Real) -> None:
-    assert not any(line.startswith("default") for line in up.said("ip route"))
+def test_machine_has_no_external_network(up: Real) -> None:
+    assert not any(line.startswith("default") for line in up.output("ip route"))
     assert up.inv("vm.run", "ping -c 1 -W 2 192.0.2.1").returncode != 0
 
 
-def test_its_clock_is_ours(up: Real) -> None:
+def test_clock_is_synchronised(up: Real) -> None:
     before = time.time()
-    (said,) = up.said("date +%s.%N")
-    assert before - 1 < float(said) < time.time() + 1
+    (output,) = up.output("date +%s.%N")
+    assert before - 1 < float(output) < time.time() + 1
 
 
-def test_its_keys_are_its_own(up: Real) -> None:
+def test_machine_has_its_own_keys(up: Real) -> None:
     well_known = (ROOT / "provision" / "machine" / "vagrant.pub").read_text().split()[1]
-    (authorised,) = up.said("cat /home/vagrant/.ssh/authorized_keys")
+    (authorised,) = up.output("cat /home/vagrant/.ssh/authorized_keys")
     assert authorised.split()[1] != well_known
     assert (up.records.key.stat().st_mode & 0o077) == 0
     assert up.records.known_hosts.read_text().startswith(up.records.name)
 
 
-@pytest.mark.nightly  # by day, in a container
+@pytest.mark.nightly  # the daily test uses a container
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda one: str(one.name))
-def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
+def test_command_in_the_machine_ends_with_ours(up: Real, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "utvm", "vm.run", "sh -c 'echo ready; exec sleep 98765'"],
         env=up.environment,
@@ -87,128 +87,128 @@ def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
         assert time.monotonic() < deadline, "it still runs in the guest"
 
 
-def test_a_shell_in_it_has_the_checkout_and_every_key(up: Real) -> None:
-    ours, its = pty.openpty()
-    with subprocess.Popen([sys.executable, "-m", "utvm", "vm.run"], env=up.environment, stdin=its, stdout=its) as shell:
-        os.close(its)
+def test_shell_has_checkout_and_control_keys(up: Real) -> None:
+    terminal, end = pty.openpty()
+    with subprocess.Popen([sys.executable, "-m", "utvm", "vm.run"], env=up.environment, stdin=end, stdout=end) as shell:
+        os.close(end)
         try:
-            os.write(ours, b"sh -c 'pwd; exec sleep 98765'\r")
-            _read_until(ours, b"\r/utvm\r")
-            # It ends the guest's sleep, not our command.
-            os.write(ours, b"\x03")
-            _read_until(ours, b"$ ")
-            os.write(ours, b"exit 7\r")
+            os.write(terminal, b"sh -c 'pwd; exec sleep 98765'\r")
+            _read_until(terminal, b"\r/utvm\r")
+            # Ctrl-C ends the guest's sleep, not our command.
+            os.write(terminal, b"\x03")
+            _read_until(terminal, b"$ ")
+            os.write(terminal, b"exit 7\r")
             assert shell.wait(60) == 7
         finally:
-            os.close(ours)
+            os.close(terminal)
             shell.kill()
 
 
 def _read_until(terminal: int, words: bytes) -> None:
-    said = b""
-    while words not in said:
+    output = b""
+    while words not in output:
         ready, _, _ = select.select([terminal], [], [], 60)
-        assert ready, said
-        said += os.read(terminal, 4096)
+        assert ready, output
+        output += os.read(terminal, 4096)
 
 
-@pytest.mark.nightly  # test_killed has one by day, and kills its command
-def test_suspended_it_goes_on_where_it_was(up: Real) -> None:
-    (boot,) = up.said("sh -c 'echo here >/dev/shm/memory; cat /proc/sys/kernel/random/boot_id'")
+@pytest.mark.nightly  # the daily test_killed suspends, too
+def test_suspended_machine_resumes(up: Real) -> None:
+    (boot,) = up.output("sh -c 'echo here >/dev/shm/memory; cat /proc/sys/kernel/random/boot_id'")
     up.do("vm.halt", "--suspend")
     assert up.state() is State.SUSPENDED
     up.do("vm.up")
-    assert up.said("cat /dev/shm/memory /proc/sys/kernel/random/boot_id") == ["here", boot]
+    assert up.output("cat /dev/shm/memory /proc/sys/kernel/random/boot_id") == ["here", boot]
 
 
 @pytest.mark.nightly
-def test_suspended_and_set_back_its_memory_is_forgotten_too(up: Real) -> None:
-    up.said("sh -c 'echo here >/dev/shm/memory'")
+def test_fresh_discards_suspended_memory(up: Real) -> None:
+    up.output("sh -c 'echo here >/dev/shm/memory'")
     up.do("vm.halt", "--suspend")
     up.do("vm.up", "--fresh")
     assert up.inv("vm.run", "cat /dev/shm/memory").returncode == 1
     libvirt.cut_power(up.records.name)
     assert up.state() is State.OFF
-    # A boot takes longer.
+    # Boots, which takes longer.
     up.do("vm.up", "--fresh")
 
 
-def test_a_second_up_changes_nothing_but_the_checkout(up: Real) -> None:
-    """What the guest has in the place of the checkout's is kept aside, and what it built stays."""
-    up.said("sh -c 'echo mine >/dev/shm/memory; echo mine >README.md; mkdir -p build; echo built >build/report'")
+def test_second_up_only_updates_the_checkout(up: Real) -> None:
+    """A guest's file that the checkout replaces is moved aside; build outputs stay."""
+    up.output("sh -c 'echo mine >/dev/shm/memory; echo mine >README.md; mkdir -p build; echo built >build/report'")
     up.do("vm.up")
-    assert up.said("sh -c 'head -1 README.md; cat /dev/shm/memory build/report ~/replaced/README.md'") == [
+    assert up.output("sh -c 'head -1 README.md; cat /dev/shm/memory build/report ~/replaced/README.md'") == [
         *("# utvm", "mine", "built", "mine")
     ]
 
 
-def test_files_come_out_of_it(up: Real, tmp_path: Path) -> None:
-    up.said("sh -c 'mkdir -p build/reports/sub; echo 1 >build/reports/a; echo 2 >build/reports/sub/b'")
+def test_files_are_fetched(up: Real, tmp_path: Path) -> None:
+    up.output("sh -c 'mkdir -p build/reports/sub; echo 1 >build/reports/a; echo 2 >build/reports/sub/b'")
     up.machine.guest.fetch("build/reports/", tmp_path / "reports")
     assert {path.name: path.read_text() for path in (tmp_path / "reports").rglob("?")} == {"a": "1\n", "b": "2\n"}
 
 
 @pytest.mark.nightly
-def test_states_are_kept_by_name(up: Real) -> None:
-    up.said("sh -c 'echo then >~/work'")
+def test_snapshots_have_names(up: Real) -> None:
+    up.output("sh -c 'echo then >~/work'")
     up.do("vm.snapshot", "--save", "then")
-    up.said("sh -c 'echo now >~/work'")
+    up.output("sh -c 'echo now >~/work'")
     assert "then" in up.do("vm.snapshot").stdout
     assert up.inv("vm.snapshot", "--save", "then").returncode == 2
     assert up.inv("vm.snapshot", "--delete", "ready").returncode == 2
     assert up.inv("vm.snapshot", "--restore", "never").returncode == 2
     up.do("vm.snapshot", "--restore", "then")
-    assert up.said("sh -c 'cat ~/work'") == ["then"]
+    assert up.output("sh -c 'cat ~/work'") == ["then"]
     up.do("vm.snapshot", "--delete", "then")
     assert "then" not in up.do("vm.snapshot").stdout
 
 
 @pytest.mark.nightly
-def test_work_on_its_disk_outlives_a_halt_and_ends_with_fresh(up: Real) -> None:
-    up.said("sh -c 'echo work >~/work; sync'")
+def test_disk_survives_halt_but_not_fresh(up: Real) -> None:
+    up.output("sh -c 'echo work >~/work; sync'")
     up.do("vm.halt")
     assert up.state() is State.OFF
     assert up.inv("vm.run", "true").returncode == 3
     up.do("vm.up")
-    assert up.said("sh -c 'cat ~/work'") == ["work"]
+    assert up.output("sh -c 'cat ~/work'") == ["work"]
     up.do("vm.up", "--fresh")
     assert up.inv("vm.run", "cat ~/work").returncode == 1
 
 
-def test_whoever_listens_at_a_plug_is_plugged_in(up: Real) -> None:
-    """QEMU speaks first (usbredir protocol, "usb_redir_hello": type 0 and a version)."""
+def test_server_at_a_usb_plug_is_connected(up: Real) -> None:
+    """QEMU sends first (usbredir protocol, "usb_redir_hello": type 0 and a version)."""
     with socket.create_server(("127.0.0.1", up.machine.plugs[0].port)) as listener:
         listener.settimeout(30)
-        called, _ = listener.accept()
-        with called:
-            called.settimeout(30)
-            hello = called.recv(4096)
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(30)
+            hello = connection.recv(4096)
     assert hello[:4] == bytes(4)
     assert b"qemu" in hello.lower()
 
 
-def test_a_probe_that_is_not_there_is_not_lent(up: Real) -> None:
-    """libvirt understands what is asked of it; where there is no USB at all, it says that."""
+def test_missing_probe_is_not_lent(up: Real) -> None:
+    """libvirt accepts the request, and reports the missing device, or the missing USB."""
     absent = UsbFilter("0x0483", "0x374b", "NONE", bus=99, device=99)
-    said = r"Did not find USB device|/sys/bus/usb/devices"
-    with pytest.raises(libvirt.LibvirtError, match=said), libvirt.attached_device(up.records.name, absent):
+    message = r"Did not find USB device|/sys/bus/usb/devices"
+    with pytest.raises(libvirt.LibvirtError, match=message), libvirt.attached_device(up.records.name, absent):
         pass
 
 
 def _define_orphan(folder: Path) -> str:
-    """Have libvirt know a machine whose records are gone; return its name."""
+    """Define a machine in libvirt whose records are gone; return its name."""
     name = "utvm-fffffffff0"
-    described = folder / "orphan.xml"
-    described.write_text(
+    definition = folder / "orphan.xml"
+    definition.write_text(
         f"<domain type='qemu'><name>{name}</name><memory>32768</memory>"
         f"<description>utvm: checkout /nowhere, records {folder}/gone</description>"
         "<os><type arch='x86_64'>hvm</type></os></domain>"
     )
-    libvirt.virsh("define", str(described))
+    libvirt.virsh("define", str(definition))
     return name
 
 
-def test_what_nobody_can_use_any_more_is_named(up: Real, tmp_path: Path) -> None:
+def test_orphaned_machine_is_named(up: Real, tmp_path: Path) -> None:
     orphan = _define_orphan(tmp_path)
     try:
         assert f"machine {orphan}: its records are gone" in up.do("vm.status").stdout
@@ -216,19 +216,21 @@ def test_what_nobody_can_use_any_more_is_named(up: Real, tmp_path: Path) -> None
         libvirt.virsh("undefine", orphan)
 
 
-def test_nothing_of_ours_listens_beyond_this_computer(up: Real) -> None:
-    """But on the network that only the machine is in."""
+def test_no_service_listens_externally(up: Real) -> None:
+    """Services may listen on the machine's own network."""
     listening = subprocess.run(["ss", "-Hltunp"], capture_output=True, text=True, check=True).stdout
-    ours = [line.split()[4] for line in listening.splitlines() if "qemu" in line or "dnsmasq" in line]
+    addresses = [line.split()[4] for line in listening.splitlines() if "qemu" in line or "dnsmasq" in line]
     network = libvirt.network_address().rpartition(".")[0]
-    assert [place for place in ours if not place.startswith((network, "127.", "[::1]", "0.0.0.0%virbr"))] == []
+    assert [
+        address for address in addresses if not address.startswith((network, "127.", "[::1]", "0.0.0.0%virbr"))
+    ] == []
 
 
-def test_two_at_once_do_not_meet(up: Real) -> None:
+def test_concurrent_commands_are_locked_out(up: Real) -> None:
     words = [sys.executable, "-m", "utvm", "vm.snapshot", "--save", "one"]
     before = up.records.log.read_text().count("Snapshotting")
     with subprocess.Popen(words, env=up.environment, stdout=subprocess.DEVNULL) as first:
-        # It has the lock once Vagrant is at work, and keeps it as long as it is stopped.
+        # The first command has the lock when Vagrant works, and keeps it while it is stopped.
         deadline = time.monotonic() + 120
         while up.records.log.read_text().count("Snapshotting") == before and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -247,23 +249,24 @@ def test_two_at_once_do_not_meet(up: Real) -> None:
 def test_vm_usb_gives_the_same_report_as_a_container(
     up: Real, engine: str, built: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A container is given no USB."""
-    theirs = _passed_through_usb(up, "digits", tmp_path / "vm")
+    """A container gets no USB."""
+    vm_report = _run_through_usb(up, "digits", tmp_path / "vm")
     words = ("hil", "--board=stm32f746", "--suite=digits", "--in=docker", "--virtual")
-    here = inv(*words, "--report-dir", tmp_path / "docker", timeout=1800, DOCKER_HOST=engine)
-    assert here.returncode == 0, here.stdout + here.stderr
-    ours = read_report(tmp_path / "docker")
-    assert theirs["environment"]["place"]["environment"] == built["environment"]
-    assert {key for key in ours["board"] if ours["board"][key] != theirs["board"][key]} == {"probe"}
-    theirs["board"]["probe"] = ours["board"]["probe"]
-    assert without_time_and_place(theirs) == without_time_and_place(ours)
-    assert {model["name"] for model in ours["models"]} == {"digits", "digits_int8", "digits_int8_graph"}
+    completed = inv(*words, "--report-dir", tmp_path / "docker", timeout=1800, DOCKER_HOST=engine)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    container_report = read_report(tmp_path / "docker")
+    assert vm_report["environment"]["place"]["environment"] == built["environment"]
+    board = container_report["board"]
+    assert {key for key in board if board[key] != vm_report["board"][key]} == {"probe"}
+    vm_report["board"]["probe"] = board["probe"]
+    assert without_time_and_place(vm_report) == without_time_and_place(container_report)
+    assert {model["name"] for model in container_report["models"]} == {"digits", "digits_int8", "digits_int8_graph"}
 
 
-def _passed_through_usb(up: Real, suite: str, reports: Path) -> dict[str, Any]:
+def _run_through_usb(up: Real, suite: str, reports: Path) -> dict[str, Any]:
     words = ("hil", "--board=stm32f746", "--in=vm", "--usb=st-link", f"--suite={suite}", "--report-dir", reports)
-    there = up.do(*words)
-    assert "VIRTUAL board, a software model, virtual st-link at USB 1-" in " ".join(there.stdout.split())
+    completed = up.do(*words)
+    assert "VIRTUAL board, a software model, virtual st-link at USB 1-" in " ".join(completed.stdout.split())
     report = read_report(reports)
     place = report["environment"]["place"]
     assert (place["kind"], place["frozen"]) == ("vm", True)
@@ -272,102 +275,102 @@ def _passed_through_usb(up: Real, suite: str, reports: Path) -> dict[str, Any]:
 
 @pytest.mark.nightly
 def test_box_is_tested_with_a_probe_chosen_by_serial(up: Real, tmp_path: Path) -> None:
-    before = {one.name for one in libvirt.domains()}
+    before = {domain.name for domain in libvirt.domains()}
     words = ("--usb", "st-link", "--serial", "OUTSIDE-1", "--suite", "health")
-    said = up.do("vm.test", "--board", "stm32f746", *words, "--report-dir", tmp_path / "reports").stdout
-    assert "serial OUTSIDE-1" in " ".join(said.split())
+    output = up.do("vm.test", "--board", "stm32f746", *words, "--report-dir", tmp_path / "reports").stdout
+    assert "serial OUTSIDE-1" in " ".join(output.split())
     report = read_report(tmp_path / "reports")
     assert (report["board"]["serial"], report["environment"]["place"]["kind"]) == ("OUTSIDE-1", "vm")
-    # It was another machine than this checkout's, and it is gone.
-    assert said.endswith("the machine is removed\n")
-    assert {one.name for one in libvirt.domains()} == before
+    # The test used another machine than this checkout's, and removed it.
+    assert output.endswith("the machine is removed\n")
+    assert {domain.name for domain in libvirt.domains()} == before
     assert not list((up.records.folder.parent.parent / "test" / "machines").glob("*"))
 
 
 @pytest.mark.nightly
-def test_a_nightly_run_has_boards_in_it(up: Real, tmp_path: Path) -> None:
+def test_nightly_run_has_boards_in_the_machine(up: Real, tmp_path: Path) -> None:
     entry = {"board": "host", "suites": ["health"], "place": "vm"}
     (tmp_path / "some.yaml").write_text(yaml.safe_dump({"boards": [entry]}))
-    done = up.do("nightly", "--config", tmp_path / "some.yaml", "--report-dir", tmp_path / "reports")
-    assert "PROCESS host in vm: 1 passed" in done.stdout
+    completed = up.do("nightly", "--config", tmp_path / "some.yaml", "--report-dir", tmp_path / "reports")
+    assert "PROCESS host in vm: 1 passed" in completed.stdout
     latest = tmp_path / "reports" / "latest"
     (board,) = json.loads((latest / "nightly.json").read_text())["boards"]
     place = json.loads((latest / board["report"]).read_text())["environment"]["place"]
     assert (place["kind"], place["frozen"]) == ("vm", True)
 
 
-@pytest.mark.nightly  # test_places has one in a container by day: an emulated CPU takes minutes to load TVM
-def test_suites_of_one_s_own_run_in_it(up: Real, tmp_path: Path) -> None:
+@pytest.mark.nightly  # the daily test uses a container: an emulated CPU takes minutes to load TVM
+def test_own_suites_run_in_the_machine(up: Real, tmp_path: Path) -> None:
     project = own_project(tmp_path)
-    done = inv("hil", "--in", "vm", timeout=1800, cwd=project, **up.own)
-    assert done.returncode == 1, done.stdout + done.stderr
+    completed = inv("hil", "--in", "vm", timeout=1800, cwd=project, **up.variables)
+    assert completed.returncode == 1, completed.stdout + completed.stderr
     report = read_report(project / "build" / "reports")
     assert [test["outcome"] for test in report["tests"]] == ["passed", "failed"]
     assert report["environment"]["place"]["kind"] == "vm"
 
 
-def _in_machine(up: Real, *words: object) -> "subprocess.Popen[str]":
+def _start_in_machine(up: Real, *words: object) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "utvm", "hil", "--board=stm32f746", "--in=vm", *map(str, words)]
     return subprocess.Popen(command, env=up.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def _wait_for(running: "subprocess.Popen[str]", words: str) -> None:
     assert running.stdout is not None
-    said = []
+    lines = []
     for line in running.stdout:
-        said.append(line)
+        lines.append(line)
         if words in line:
             return
-    raise AssertionError(f"it ended without saying {words!r}: {''.join(said)}")
+    raise AssertionError(f"it ended without saying {words!r}: {''.join(lines)}")
 
 
 @pytest.mark.nightly
 def test_unplugged_probe_is_infrastructure_and_the_next_run_works(up: Real, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
-    with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:
+    with _start_in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:
         _wait_for(running, "[ 5/")
         (board,) = below(running.pid, "utvm.virtual")
         board.send_signal(signal.SIGUSR2)
         assert running.stdout is not None
-        said = running.stdout.read()
-        assert running.wait() == 3, said
+        output = running.stdout.read()
+        assert running.wait() == 3, output
     report = read_report(reports)
     assert report["verdict"] == "infrastructure"
-    lost = [test for test in report["tests"] if test["outcome"] == "infrastructure"]
-    assert any("unplugged" in test["message"] or "is gone" in test["message"] for test in lost), lost
+    failures = [test for test in report["tests"] if test["outcome"] == "infrastructure"]
+    assert any("unplugged" in test["message"] or "is gone" in test["message"] for test in failures), failures
     assert not [test for test in report["tests"] if test["outcome"] == "failed"]
-    # The guest's kernel finds the probe, its OpenOCD programs the virtual board.
-    _passed_through_usb(up, "health", reports)
+    # The guest's kernel finds the probe, its OpenOCD flashes the virtual board.
+    _run_through_usb(up, "health", reports)
 
 
 @pytest.mark.nightly
-def test_of_two_probes_alike_it_takes_the_one_that_is_named(up: Real, tmp_path: Path) -> None:
+def test_serial_chooses_between_equal_probes(up: Real, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         for serial, plug in zip(("ONE", "OTHER"), up.machine.plugs, strict=True):
             usb = UsbProbe("st-link", str(plug.port), libvirt.qemu_user())
             stack.enter_context(start_virtual(boards.load("stm32f746"), tmp_path / serial, serial=serial, usb=usb))
         words = ("hil", "--board=stm32f746", "--in=vm", "--suite=health", "--report-dir", tmp_path / "reports")
-        done = up.inv(*words, "--serial=OTHER")
-        assert done.returncode == 0, done.stdout + done.stderr
+        completed = up.inv(*words, "--serial=OTHER")
+        assert completed.returncode == 0, completed.stdout + completed.stderr
         report = read_report(tmp_path / "reports")
         assert (report["board"]["kind"], report["board"]["serial"]) == ("virtual", "OTHER")
-        # Which of the two it was is the boards' own word: one's flash has never been written.
+        # The boards show which one was used: the other's flash has never been written.
         assert _flash_word(up, "ONE") == "0xffffffff"
         assert _flash_word(up, "OTHER") != "0xffffffff"
 
 
 def _flash_word(up: Real, serial: str) -> str:
-    """The first word of a board's flash, read by the guest's OpenOCD."""
+    """Read the first word of a board's flash with the guest's OpenOCD."""
     commands = f"adapter serial {serial}; init; halt; echo word=[read_memory 0x08000000 32 1]; shutdown"
-    done = up.do("vm.run", f"openocd -f interface/stlink.cfg -f target/stm32f7x.cfg -c '{commands}'")
-    found = re.search(r"word=(0x[0-9a-f]+)", done.stdout + done.stderr)
-    assert found, done.stdout + done.stderr
-    return found[1]
+    completed = up.do("vm.run", f"openocd -f interface/stlink.cfg -f target/stm32f7x.cfg -c '{commands}'")
+    match = re.search(r"word=(0x[0-9a-f]+)", completed.stdout + completed.stderr)
+    assert match, completed.stdout + completed.stderr
+    return match[1]
 
 
 @pytest.mark.nightly
 def test_interrupted_run_inside_is_reported_and_cleaned_up(up: Real, tmp_path: Path) -> None:
-    with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", tmp_path) as running:
+    with _start_in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", tmp_path) as running:
         _wait_for(running, "[ 2/")
         started = below(running.pid, "utvm.virtual")
         assert len(started) == 1
@@ -377,10 +380,10 @@ def test_interrupted_run_inside_is_reported_and_cleaned_up(up: Real, tmp_path: P
         assert running.wait() == 3
     assert read_report(tmp_path)["verdict"] == "interrupted"
     assert not any(process.is_running() for process in started)
-    assert up.said("sh -c 'ls -d /home/vagrant/run-* 2>/dev/null; pgrep -x openocd; true'") == []
+    assert up.output("sh -c 'ls -d /home/vagrant/run-* 2>/dev/null; pgrep -x openocd; true'") == []
 
 
-def test_destroyed_nothing_is_left_nor_of_what_nobody_could_use(up: Real, tmp_path: Path) -> None:
+def test_destroy_removes_everything_and_orphans(up: Real, tmp_path: Path) -> None:
     orphan = _define_orphan(tmp_path)
     assert f"removed: machine {orphan}" in up.do("vm.destroy").stdout
-    assert up.left() == []
+    assert up.leftovers() == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong before there is a machine: one message each. The programs are fakes that speak like the real."""
+"""Errors before there is a machine: one message each. The programs are fakes with the output of the real ones."""
 
 import contextlib
 import http.server
@@ -34,43 +34,43 @@ _NOBODY = (
 )
 
 
-def _never() -> None:
+def _fail() -> None:
     raise AssertionError("nobody asked for a box to be made")
 
 
-def _up(records: Records) -> UtvmError:
+def _error_of_up(records: Records) -> UtvmError:
     with pytest.raises(UtvmError) as caught:
         Machine(records).up()
     assert not records.folder.exists()
     return caught.value
 
 
-def test_without_libvirt_that_is_said(fake: Fake, records: Records) -> None:
-    problem = _up(records)
+def test_missing_libvirt_is_named(fake: Fake, records: Records) -> None:
+    problem = _error_of_up(records)
     assert "virsh is not installed" in problem.message
     assert "apt-get install" in problem.hint
 
 
-def test_a_libvirt_that_systemd_has_not_started_is_left_to_it(
+def test_libvirt_of_systemd_is_not_started(
     fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake("virsh", _NOBODY)
     monkeypatch.setattr(libvirt, "_SYSTEMD", tmp_path)
-    problem = _up(records)
+    problem = _error_of_up(records)
     assert "does not answer" in problem.message
     assert problem.hint == "start it: sudo systemctl start libvirtd"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "error: Failed to connect socket to '/var/run/libvirt/libvirt-sock': Permission denied",
         "error: authentication unavailable: no polkit agent available to authenticate action",
     ],
 )
-def test_a_libvirt_that_does_not_let_one_in_names_its_group(fake: Fake, records: Records, said: str) -> None:
-    fake("virsh", f'echo "{said}" >&2; exit 1')
-    problem = _up(records)
+def test_denied_access_names_the_group(fake: Fake, records: Records, message: str) -> None:
+    fake("virsh", f'echo "{message}" >&2; exit 1')
+    problem = _error_of_up(records)
     assert problem.message == "libvirt denies you access"
     assert "usermod -aG libvirt" in problem.hint
 
@@ -79,7 +79,7 @@ def test_a_libvirt_that_does_not_let_one_in_names_its_group(fake: Fake, records:
     ("limit", "hint"), [("-n 900", "-n 1024"), ("-f 1000000", "-f unlimited"), ("-v 50000000", "-v unlimited")]
 )
 def test_daemon_is_not_started_with_a_low_limit(limit: str, hint: str, tmp_path: Path) -> None:
-    """A daemon lives on with what the shell of its first command has set. Nobody answers, and it is a fake."""
+    """A daemon keeps the limits of the shell that started it. Here no libvirt answers, and the daemon is a fake."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name, script in (("virsh", _NOBODY), ("libvirtd", f"touch {tmp_path}/started")):
@@ -91,25 +91,25 @@ def test_daemon_is_not_started_with_a_low_limit(limit: str, hint: str, tmp_path:
         "os.geteuid = lambda: 0\n"
         "with libvirt.running_libvirt(print): pass"
     )
-    words = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-c", script]
+    command = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-c", script]
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    last = done.stderr.splitlines()[-2:]
+    completed = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    last = completed.stderr.splitlines()[-2:]
     assert "ProvisionError: libvirt's daemon does not run, and could not work with this shell's limit" in last[0]
     assert last[1] == f"  hint: raise it: ulimit {hint}"
     assert not (tmp_path / "started").exists()
 
 
-def test_without_vagrant_that_is_said(fake: Fake, records: Records) -> None:
+def test_missing_vagrant_is_named(fake: Fake, records: Records) -> None:
     fake("virsh", _EMPTY)
-    assert _up(records).message == "vagrant is not installed"
+    assert _error_of_up(records).message == "vagrant is not installed"
 
 
-@pytest.mark.parametrize("there", ["none", "another"])
-def test_a_box_that_is_not_there_is_made(
-    there: str, fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("existing", ["none", "another"])
+def test_missing_box_is_built(
+    existing: str, fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where there is one of other locks. The box is an empty file; who makes it is a stand-in."""
+    """Also if there is a box of other locks. The box is an empty file, and its builder a fake."""
     catalogue = tmp_path / "utvm.json"
     box = vagrant.locked_box(load_lock_files())
 
@@ -120,33 +120,33 @@ def test_a_box_that_is_not_there_is_made(
 
     fake("vagrant", f'case "$*" in *"box add"*) cp "$3" {tmp_path}/added; mkdir -p {box.folder};; esac')
     monkeypatch.setattr(vagrant, "LOCAL_CATALOGUE", catalogue)
-    if there == "another":
+    if existing == "another":
         write("utvm/another")
-    made = []
-    assert vagrant.ensure_box(box, Vagrant(records), "", lambda: made.append(write(box.name)))
-    assert len(made) == 1
+    builds = []
+    assert vagrant.ensure_box(box, Vagrant(records), "", lambda: builds.append(write(box.name)))
+    assert len(builds) == 1
     assert json.loads((tmp_path / "added").read_text())["name"] == box.name
     with pytest.raises(ConfigError, match="there is no box"):
-        vagrant.ensure_box(box, Vagrant(records), str(tmp_path / "nowhere.json"), _never)
+        vagrant.ensure_box(box, Vagrant(records), str(tmp_path / "nowhere.json"), _fail)
 
 
-def test_how_long_a_box_takes_is_said_first(
+def test_time_to_build_a_box_is_printed_first(
     fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is in the cache, and apt knows no mirror: it ends there, and nothing is left."""
+    """With an empty cache and no mirror for apt, the build ends early and leaves nothing."""
     fake("virsh", _EMPTY)
     fake("vagrant", "exit 0")
     fake("apt-get", "exit 0")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(vagrant, "LOCAL_CATALOGUE", tmp_path / "none.json")
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(ProvisionError, match="apt has no source"):
-        Machine(records, said.append).up()
+        Machine(records, messages.append).up()
     size = sum(package.size for package in load_lock_files().machine_packages) // 1_000_000
-    assert any(f"building it takes 3 minutes on two idle cores, with {size} MB to fetch" in line for line in said)
+    assert any(f"building it takes 3 minutes on two idle cores, with {size} MB to fetch" in line for line in messages)
 
 
-def test_looking_starts_nothing(fake: Fake, records: Records, tmp_path: Path) -> None:
+def test_status_starts_nothing(fake: Fake, records: Records, tmp_path: Path) -> None:
     fake("virsh", _NOBODY)
     for daemon in ("virtlogd", "libvirtd"):
         fake(daemon, f"touch {tmp_path}/started")
@@ -160,7 +160,7 @@ def test_looking_starts_nothing(fake: Fake, records: Records, tmp_path: Path) ->
     assert not (tmp_path / "started").exists()
 
 
-def test_a_machine_of_that_name_which_is_not_ours_is_left_alone(fake: Fake, records: Records, tmp_path: Path) -> None:
+def test_foreign_machine_of_that_name_is_left_alone(fake: Fake, records: Records, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     fake(
         "virsh",
@@ -176,7 +176,7 @@ def test_a_machine_of_that_name_which_is_not_ours_is_left_alone(fake: Fake, reco
     assert not any(word in calls.read_text() for word in ("destroy", "undefine"))
 
 
-def test_another_checkout_s_machine_may_go_while_we_look(fake: Fake, tmp_path: Path) -> None:
+def test_machine_may_disappear_during_the_listing(fake: Fake, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     fake(
         "virsh",
@@ -190,28 +190,28 @@ def test_another_checkout_s_machine_may_go_while_we_look(fake: Fake, tmp_path: P
         libvirt.domains()
 
 
-def test_while_another_checkout_s_machine_is_made_one_waits(fake: Fake, records: Records) -> None:
+def test_command_waits_for_another_checkout(fake: Fake, records: Records) -> None:
     fake("virsh", _EMPTY)
-    heard: list[str] = []
-    making = contextlib.ExitStack()
-    making.enter_context(lock.hold("making virtual machines"))
+    messages: list[str] = []
+    other_checkout = contextlib.ExitStack()
+    other_checkout.enter_context(lock.hold("making virtual machines"))
 
-    def hear(said: str) -> None:
-        heard.append(said)
-        making.close()
+    def record(message: str) -> None:
+        messages.append(message)
+        other_checkout.close()
 
-    Machine(records, hear).destroy()
-    assert heard == ["waiting: another checkout's machine is being created or removed"]
+    Machine(records, record).destroy()
+    assert messages == ["waiting: another checkout's machine is being created or removed"]
 
 
-def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:
+def test_error_of_libvirt_is_passed_on(fake: Fake) -> None:
     fake("virsh", 'echo "error: Failed to start domain" >&2; echo "error: internal error: no bridge" >&2; exit 1')
     with pytest.raises(libvirt.LibvirtError, match="no bridge"):
         libvirt.virsh("start", "x")
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("output", "message"),
     [
         ("The provider 'libvirt' could not be found, but was requested to", "Vagrant has no libvirt provider"),
         ("The checksum of the downloaded box did not match the expected", "the checksum of the box differs"),
@@ -219,28 +219,28 @@ def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:
         ("Something nobody has heard of", "vagrant up failed; its last lines are:\nSomething nobody"),
     ],
 )
-def test_a_failure_of_vagrant_is_one_message(fake: Fake, records: Records, said: str, message: str) -> None:
-    fake("vagrant", f'echo "{said}" >&2; exit 1')
+def test_failure_of_vagrant_is_one_message(fake: Fake, records: Records, output: str, message: str) -> None:
+    fake("vagrant", f'echo "{output}" >&2; exit 1')
     records.create()
     with pytest.raises(ProvisionError) as caught:
         Vagrant(records).up()
     assert message in caught.value.message
 
 
-def test_vagrant_has_boxes_and_records_of_its_own(fake: Fake, records: Records, tmp_path: Path) -> None:
+def test_vagrant_has_its_own_boxes_and_records(fake: Fake, records: Records, tmp_path: Path) -> None:
     fake("vagrant", 'echo "$VAGRANT_HOME $VAGRANT_DOTFILE_PATH $UTVM_MACHINE $*"')
     records.create()
     Vagrant(records).halt()
-    home, own, settings, *words = records.log.read_text().split()
-    assert (home, own) == (str(tmp_path / "data" / "utvm" / "vagrant"), str(records.vagrant))
+    home, dotfiles, settings, *words = records.log.read_text().split()
+    assert (home, dotfiles) == (str(tmp_path / "data" / "utvm" / "vagrant"), str(records.vagrant))
     assert (settings, words) == (str(records.settings), ["halt", "--no-tty"])
 
 
-def test_a_box_that_vagrant_has_is_not_added_again(
+def test_known_box_is_not_added_again(
     fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box = vagrant.locked_box(load_lock_files())
-    # As Vagrant 2.3.4 prints it, without --no-tty.
+    # Output of Vagrant 2.3.4, without --no-tty.
     fake(
         "vagrant",
         'case "$*" in "box list --machine-readable") echo "a warning of Ruby\'s" >&2\n'
@@ -249,12 +249,12 @@ def test_a_box_that_vagrant_has_is_not_added_again(
     )
     monkeypatch.setattr(vagrant, "LOCAL_CATALOGUE", tmp_path / "none.json")
     records.create()
-    assert not vagrant.ensure_box(box, Vagrant(records), "", _never)
+    assert not vagrant.ensure_box(box, Vagrant(records), "", _fail)
 
 
 @pytest.fixture
 def web_folder(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A folder, and where it is on the web."""
+    """A folder and its URL."""
     folder = tmp_path / "web"
     folder.mkdir()
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
@@ -269,7 +269,7 @@ def _catalogue(name: str, version: str) -> str:
     return json.dumps({"name": name, "versions": [{"version": version, "providers": providers}]})
 
 
-def test_a_box_is_taken_from_any_web_folder(
+def test_box_is_added_from_any_web_folder(
     fake: Fake, records: Records, tmp_path: Path, web_folder: tuple[Path, str]
 ) -> None:
     folder, url = web_folder
@@ -283,28 +283,28 @@ def test_a_box_is_taken_from_any_web_folder(
     )
     records.create()
     (folder / "utvm.json").write_text(_catalogue(box.name, box.version))
-    assert vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _never)
+    assert vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _fail)
     (version,) = json.loads(added.read_text())["versions"]
     assert version["providers"][0]["url"] == f"{url}/utvm.box"
-    # It is there now; other bytes under the same name take its place.
-    assert not vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _never)
+    # The box exists now; one with another checksum replaces it.
+    assert not vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _fail)
     (folder / "utvm.json").write_text(_catalogue(box.name, box.version).replace("0" * 64, "1" * 64))
-    assert vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _never)
+    assert vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _fail)
 
 
-def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
+def test_box_of_another_environment_is_refused(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
     folder, url = web_folder
     fake("vagrant", "exit 0")
     records.create()
     (folder / "utvm.json").write_text(_catalogue("utvm/000000000000", "2020.01.01"))
     with pytest.raises(ConfigError, match="has the box utvm/000000000000, the checkout's locks require utvm/"):
-        vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _never)
+        vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _fail)
 
 
 @pytest.mark.parametrize(
     ("content", "problem"), [("<html>", "is not a box catalogue"), ("[]", "is not a box catalogue")]
 )
-def test_what_is_no_catalogue_is_refused(
+def test_invalid_catalogue_is_refused(
     fake: Fake, records: Records, web_folder: tuple[Path, str], content: str, problem: str
 ) -> None:
     folder, url = web_folder
@@ -312,20 +312,18 @@ def test_what_is_no_catalogue_is_refused(
     records.create()
     (folder / "utvm.json").write_text(content)
     with pytest.raises(ConfigError, match=problem):
-        vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _never)
+        vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _fail)
 
 
-def test_a_catalogue_that_is_not_there_says_where(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
+def test_missing_catalogue_is_named(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
     fake("vagrant", "exit 0")
     records.create()
     with pytest.raises(ProvisionError, match=r"/none\.json: cannot be fetched: File not found"):
-        vagrant.ensure_box(
-            vagrant.locked_box(load_lock_files()), Vagrant(records), f"{web_folder[1]}/none.json", _never
-        )
+        vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{web_folder[1]}/none.json", _fail)
 
 
 @pytest.mark.parametrize("call", ["halt", "suspend", "snapshots", "shell"])
-def test_without_a_machine_every_command_says_how_to_get_one(fake: Fake, records: Records, call: str) -> None:
+def test_commands_without_a_machine_give_a_hint(fake: Fake, records: Records, call: str) -> None:
     fake("virsh", _EMPTY)
     with pytest.raises(ProvisionError) as caught:
         getattr(Machine(records), call)()
@@ -333,7 +331,7 @@ def test_without_a_machine_every_command_says_how_to_get_one(fake: Fake, records
 
 
 @pytest.mark.parametrize("detaching", [0, 1], ids=["plugged in", "unplugged meanwhile"])
-def test_a_probe_is_lent_to_the_machine_and_taken_back(fake: Fake, tmp_path: Path, detaching: int) -> None:
+def test_probe_is_attached_and_detached(fake: Fake, tmp_path: Path, detaching: int) -> None:
     calls = tmp_path / "calls"
     fake(
         "virsh",
@@ -341,11 +339,11 @@ def test_a_probe_is_lent_to_the_machine_and_taken_back(fake: Fake, tmp_path: Pat
         f"exit {detaching}",
     )
     with libvirt.attached_device("utvm-one", UsbFilter("0x0483", "0x374b", "066BFF", bus=1, device=4)):
-        said = calls.read_text().splitlines()
-    assert said[0] == "attach-device utvm-one --live"
-    source = ElementTree.fromstring(said[1]).find("source")
+        lines = calls.read_text().splitlines()
+    assert lines[0] == "attach-device utvm-one --live"
+    source = ElementTree.fromstring(lines[1]).find("source")
     assert source is not None
-    assert [(each.tag, each.attrib) for each in source] == [
+    assert [(element.tag, element.attrib) for element in source] == [
         ("vendor", {"id": "0x0483"}),
         ("product", {"id": "0x374b"}),
         ("address", {"bus": "1", "device": "4"}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``vm/Vagrantfile`` asks of each provider, and that Vagrant accepts it."""
+"""The settings of ``vm/Vagrantfile`` for each provider, and their validation by Vagrant."""
 
 import json
 import os
@@ -35,39 +35,39 @@ def settings(tmp_path: Path) -> Path:
     return path
 
 
-def _asked(settings: Path, provider: str) -> dict[str, Any]:
+def _recorded_calls(settings: Path, provider: str) -> dict[str, Any]:
     if shutil.which("ruby") is None:
         pytest.skip("this machine lacks ruby: apt-get install vagrant")
     recorder = Path(__file__).with_name("recorder.rb")
-    done = subprocess.run(
+    completed = subprocess.run(
         ["ruby", recorder, _FILE, provider],
         env={**os.environ, "UTVM_MACHINE": str(settings)},
         capture_output=True,
         text=True,
         check=True,
     )
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(completed.stdout))
 
 
 def test_libvirt_gets_an_isolated_network_and_usb_plugs(settings: Path) -> None:
-    asked = _asked(settings, "libvirt")
-    said = {words[0]: words[1:] for words in asked["provider"]}
-    assert said["management_network_mode="] == ["none"]
-    assert said["driver="] == ["kvm"]
-    arguments = [words[1]["value"] for words in asked["provider"] if words[0] == "qemuargs"]
+    calls = _recorded_calls(settings, "libvirt")
+    by_name = {words[0]: words[1:] for words in calls["provider"]}
+    assert by_name["management_network_mode="] == ["none"]
+    assert by_name["driver="] == ["kvm"]
+    arguments = [words[1]["value"] for words in calls["provider"] if words[0] == "qemuargs"]
     assert arguments[:2] == ["-cpu", "host,arch-capabilities=off"]
     assert arguments[3] == "socket,id=plug0,host=127.0.0.1,port=4010,reconnect=1"
     assert json.loads(arguments[5]) == {"driver": "usb-redir", "id": "probe0", "chardev": "plug0", "bus": "usb.0"}
     assert arguments[7] == "socket,id=plug1,host=192.0.2.7,port=4011,reconnect=1"
-    devices = [words[1] for words in asked["provider"] if words[0] == "usb"]
+    devices = [words[1] for words in calls["provider"] if words[0] == "usb"]
     if Path("/sys/bus/usb/devices").is_dir():
         assert [device["product"] for device in devices] == ["0x374b", "0x3748"]
     else:
         assert devices == []
 
 
-def test_virtualbox_tells_probes_apart_by_serial(settings: Path) -> None:
-    calls = [words[1] for words in _asked(settings, "virtualbox")["provider"] if words[0] == "customize"]
+def test_virtualbox_selects_probes_by_serial(settings: Path) -> None:
+    calls = [words[1] for words in _recorded_calls(settings, "virtualbox")["provider"] if words[0] == "customize"]
     first = next(words for words in calls if words[0] == "usbfilter")
     numbers = dict(zip(first[5::2], first[6::2], strict=True))
     assert numbers["--vendorid"] == "0483"
@@ -75,42 +75,42 @@ def test_virtualbox_tells_probes_apart_by_serial(settings: Path) -> None:
     assert numbers["--serialnumber"] == "066BFF303430"
 
 
-def test_vmware_takes_probes_as_they_are_plugged_in(settings: Path) -> None:
-    ((_, asked),) = _asked(settings, "vmware_desktop")["provider"]
-    assert asked["usb_xhci.present"] == "TRUE"
-    assert asked["usb.autoConnect.device0"] == "vid:0483 pid:374b autoclean:1"
-    assert asked["memsize"] == "2048"
+def test_vmware_connects_probes_when_plugged_in(settings: Path) -> None:
+    ((_, options),) = _recorded_calls(settings, "vmware_desktop")["provider"]
+    assert options["usb_xhci.present"] == "TRUE"
+    assert options["usb.autoConnect.device0"] == "vid:0483 pid:374b autoclean:1"
+    assert options["memsize"] == "2048"
 
 
-def test_machines_get_their_own_key_and_no_box_is_looked_up(settings: Path) -> None:
-    said = [tuple(words) for words in _asked(settings, "libvirt")["common"]]
-    assert ("box_check_update=", False) in said
-    assert ("insert_key=", True) in said
+def test_machine_gets_a_key_and_no_box_update(settings: Path) -> None:
+    calls = [tuple(words) for words in _recorded_calls(settings, "libvirt")["common"]]
+    assert ("box_check_update=", False) in calls
+    assert ("insert_key=", True) in calls
 
 
-def test_started_by_hand_it_says_what_starts_it() -> None:
-    done = subprocess.run(
+def test_vagrantfile_alone_names_the_command() -> None:
+    completed = subprocess.run(
         ["ruby", _FILE], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert "./inv vm.up starts the machine" in done.stderr
+    assert completed.returncode == 1
+    assert "./inv vm.up starts the machine" in completed.stderr
 
 
-def test_a_machine_takes_half_of_a_small_computer_s_memory() -> None:
+def test_machine_uses_half_of_a_small_memory() -> None:
     assert memory_for(3 << 30) == 1536
     assert memory_for(64 << 30) == 4096
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("provider", ["libvirt", "virtualbox"])
-def test_vagrant_finds_nothing_wrong(settings: Path, tmp_path: Path, provider: str) -> None:
-    """VirtualBox itself is a fake: a program that says its version. VMware's plugin is not in Debian."""
+def test_vagrant_validates_the_file(settings: Path, tmp_path: Path, provider: str) -> None:
+    """VirtualBox is a fake program that prints its version. VMware's plugin is not in Debian."""
     if shutil.which("vagrant") is None:
         pytest.skip("this machine lacks vagrant: apt-get install vagrant vagrant-libvirt")
     fake = tmp_path / "VBoxManage"
     fake.write_text("#!/bin/sh\necho 7.0.20r163906\n")
     fake.chmod(0o755)
-    done = subprocess.run(
+    completed = subprocess.run(
         ["vagrant", "validate", "--no-tty"],
         cwd=_FILE.parent,
         env={
@@ -126,4 +126,4 @@ def test_vagrant_finds_nothing_wrong(settings: Path, tmp_path: Path, provider: s
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
