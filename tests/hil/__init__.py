@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the HIL room."""
+"""Tests of the HIL package."""

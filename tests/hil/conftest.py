@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the HIL room share."""
+"""Fixtures of the tests of the HIL package."""
 
 import pytest
 
@@ -13,5 +13,5 @@ __all__ = ["run_suite"]
 
 @pytest.fixture(scope="session")
 def small_firmware() -> Firmware:
-    """A real image for a real board, with one hand-written program in it."""
+    """An image for a real board, with one handwritten program."""
     return build(boards.load("stm32f746"), [handwritten("twice", "  y[0] = 2 * x[0];\n  return 0;")])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that puts a FakeBench in place of a board, so that what a run makes of trouble can be seen.
+"""A pytest plugin that replaces the board by a FakeConnection, to test the handling of failures.
 
-The environment variable ``FAKE_ATTACH`` says how each attempt to attach goes, comma-separated: ``ok``, ``gone``,
-``busy`` or ``no files``; the last one goes on for ever. ``FAKE_RELEASE`` says in seconds how long letting go
-takes; ``FAKE_LOG`` names a file that is told of every attaching and release.
+The environment variable ``FAKE_ATTACH`` has the result of each attempt to attach, comma-separated: ``ok``, ``gone``,
+``busy`` or ``no files``; the last one is repeated. ``FAKE_RELEASE`` is the duration of the release in seconds;
+``FAKE_LOG`` is a file that records every attachment and release.
 """
 
 import errno
@@ -19,8 +19,8 @@ from utvm.selection import BoardSelection
 from utvm.session import board_holder
 
 
-class FakeBench:
-    """As much of a bench as the plugin itself touches; a test can make it die."""
+class FakeConnection:
+    """The part of a connection that the plugin uses; a test can make it fail."""
 
     def __init__(self, board: Board, number: int) -> None:
         self.board = board
@@ -62,25 +62,25 @@ def _log(text: str) -> None:
 _attempts = 0
 
 
-def _start(board: Board, setup: Setup) -> FakeBench:
+def _start(board: Board, setup: Setup) -> FakeConnection:
     global _attempts  # noqa: PLW0603  one process, one fake board
     script = os.environ.get("FAKE_ATTACH", "ok").split(",")
-    manner = script[min(_attempts, len(script) - 1)]
+    result = script[min(_attempts, len(script) - 1)]
     _attempts += 1
-    if manner == "gone":
+    if result == "gone":
         raise ProbeError("no device found", "plug it in")
-    if manner == "no files":
+    if result == "no files":
         raise OSError(errno.EMFILE, "Too many open files")
-    if manner == "busy":
+    if result == "busy":
         raise BoardError(f"{board.name} is busy, held by pid 1 (since 2026-01-01)", "wait")
     _log("attached")
     setup.stack.callback(_log, "released")
-    # As ending OpenOCD takes a moment.
+    # Ending OpenOCD takes a moment.
     setup.stack.callback(time.sleep, float(os.environ.get("FAKE_RELEASE", "0")))
-    return FakeBench(board, _attempts)
+    return FakeConnection(board, _attempts)
 
 
-def _choose(board: Board, _asked: BoardSelection) -> ReachableBoard:
+def _choose(board: Board, _request: BoardSelection) -> ReachableBoard:
     start = functools.partial(_start, board)
     identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
     return ReachableBoard(board, identity, board.capabilities, "openocd", start)

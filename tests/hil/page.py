@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a page of a report as a browser would."""
+"""Parses a page of a report like a browser."""
 
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,7 +8,7 @@ from utvm import pages
 
 
 class Page(HTMLParser):
-    """What a browser would make of the page, as far as the tests ask."""
+    """The tags, text, links and scripts of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class Page(HTMLParser):
         else:
             self.text += data
 
-    def is_by_itself(self) -> bool:
-        """Whether it runs nothing but the pages' own script, and takes nothing from elsewhere."""
-        own = Path(pages.__file__).parent.joinpath("templates", "page.js").read_text()
-        asked = {name for name, _ in self.attributes} & {"src", "onerror", "onclick", "onload"}
-        return self.scripts == [own] and not asked and not {"link", "img", "iframe"} & set(self.tags)
+    def is_self_contained(self) -> bool:
+        """True if it has only the pages' own script, and loads nothing."""
+        script = Path(pages.__file__).parent.joinpath("templates", "page.js").read_text()
+        found = {name for name, _ in self.attributes} & {"src", "onerror", "onclick", "onload"}
+        return self.scripts == [script] and not found and not {"link", "img", "iframe"} & set(self.tags)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a suite with the plugin in a process of its own and hands back all that came of it."""
+"""Runs a suite with the plugin in a process of its own, and returns all results."""
 
 import functools
 import json
@@ -23,14 +23,14 @@ _USB_BUS = Path(__file__).parent / "usb_bus"
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A run that has ended."""
+class FinishedRun:
+    """A completed run."""
 
     exit_code: int
     stdout: str
     stderr: str
     reports: Path
-    bench_log: tuple[str, ...]
+    connection_log: tuple[str, ...]
 
     @property
     def lines(self) -> list[str]:
@@ -60,7 +60,7 @@ class Finished:
         return suite
 
 
-Runner = Callable[..., Finished]
+Runner = Callable[..., FinishedRun]
 
 
 def _run_pytest(words: list[str]) -> None:
@@ -76,9 +76,10 @@ def _start_pytest(words: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Run one suite, given as text, on the fake board, on the virtual one, or on one that is on a fake USB bus.
+    """Return a function that runs a suite, given as text, on the fake board, the virtual board, or one on a fake USB
+    bus.
 
-    With ``own_python`` the process begins and ends as Python does, not as a copy.
+    With ``own_python`` the process is a new Python, not a copy.
     """
 
     def run(
@@ -93,12 +94,12 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         fake: bool = True,
         usb: Path | None = None,
         own_python: bool = False,
-    ) -> Finished:
+    ) -> FinishedRun:
         directory = tmp_path_factory.mktemp("run")
         (directory / "pytest.ini").write_text("[pytest]\n")
         for name, text in {"test_suite.py": suite, **(files or {})}.items():
             (directory / name).write_text(text)
-        reports, log = directory / "build" / "reports", directory / "bench.log"
+        reports, log = directory / "build" / "reports", directory / "connection.log"
         if block_reports:
             reports.parent.mkdir()
             reports.write_text("a file where the directory should be")
@@ -126,14 +127,14 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
                 os.kill(process.pid, interrupt_with)
                 if and_again is not None:
                     time.sleep(and_again)
-                    # It may have ended: then there is nobody to be interrupted.
+                    # It may have ended already.
                     if process.is_alive():
                         os.kill(process.pid, interrupt_with)
             process.join(300)
         finally:
             process.kill()
             process.join()
-        told = tuple(log.read_text().split()) if log.exists() else ()
-        return Finished(process.exitcode or 0, out.read_text(), err.read_text(), reports, told)
+        events = tuple(log.read_text().split()) if log.exists() else ()
+        return FinishedRun(process.exitcode or 0, out.read_text(), err.read_text(), reports, events)
 
     return run

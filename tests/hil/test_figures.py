@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a model, worked out by hand."""
+"""The figures of a model, compared with calculations by hand."""
 
 import hashlib
 import struct
@@ -34,20 +34,20 @@ def test_figures(small_firmware: Firmware) -> None:
     assert result.outputs_sha256 == hashlib.sha256(struct.pack("<6f", 0, 1, 5, 2, 0, 3)).hexdigest()
 
 
-def test_without_labels_there_is_no_accuracy(small_firmware: Firmware) -> None:
+def test_no_accuracy_without_labels(small_firmware: Firmware) -> None:
     result = summarise("m", small_firmware, [_run(7, 1, 2)], executor="host-driven")
     assert result.figures["accuracy"] is None
     assert result.confusion == ()
 
 
-def test_a_model_that_did_not_run_has_no_figures(small_firmware: Firmware) -> None:
+def test_model_without_runs_has_no_figures(small_firmware: Firmware) -> None:
     with pytest.raises(ValueError, match="without runs"):
         summarise("m", small_firmware, [], executor="host-driven")
     with pytest.raises(ValueError, match="2 labels for 1 runs"):
         summarise("m", small_firmware, [_run(1, 1)], executor="host-driven", labels=[0, 1])
 
 
-def test_modelled_cycles_are_no_instructions_and_have_a_time(small_firmware: Firmware) -> None:
+def test_modelled_cycles_are_not_instructions(small_firmware: Firmware) -> None:
     board = boards.load("nucleo-l4r5zi:cycles=model")
     run = RunResult((np.array([[1.0]]),), 1_200_000, "modelled cycles", 0)
     figures = summarise("m", replace(small_firmware, board=board), [run], executor="host-driven").figures
@@ -58,6 +58,6 @@ def test_time_has_a_limit(small_firmware: Firmware) -> None:
     board = boards.load("nucleo-l4r5zi:cycles=model")
     run = RunResult((np.array([[1.0]]),), 1_200_000, "modelled cycles", 0)
     result = summarise("m", replace(small_firmware, board=board), [run], executor="host-driven")
-    for limit, broken in ((9.5, ["m: ms is 10.0, and the limit is 9.5"]), (10, [])):
+    for limit, violations in ((9.5, ["m: ms is 10.0, and the limit is 9.5"]), (10, [])):
         limits = Limits(file=Path("m.onnx"), samples=Path("m.npz"), ms=limit)
-        assert ProjectModel("m", limits, Path()).broken(result) == broken
+        assert ProjectModel("m", limits, Path()).broken(result) == violations

@@ -21,9 +21,9 @@ def _hil(reports: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_missing_debug_port_is_named(tmp_path: Path) -> None:
-    done = _hil(tmp_path, str(ROOT / "hil_tests" / "test_flash.py"), str(ROOT / "hil_tests" / "test_rpc.py"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASSED on a PROCESS host" in done.stdout
+    completed = _hil(tmp_path, str(ROOT / "hil_tests" / "test_flash.py"), str(ROOT / "hil_tests" / "test_rpc.py"))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "PASSED on a PROCESS host" in completed.stdout
     report = json.loads((tmp_path / "latest" / "report.json").read_text())
     assert report["board"] == {
         "id": "host",
@@ -41,8 +41,8 @@ def test_missing_debug_port_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_all_suites_pass(tmp_path: Path) -> None:
-    done = _hil(tmp_path, str(ROOT / "hil_tests"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = _hil(tmp_path, str(ROOT / "hil_tests"))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     report = json.loads((tmp_path / "latest" / "report.json").read_text())
     assert {test["outcome"] for test in report["tests"]} == {"passed", "skipped"}
     assert all(
@@ -59,37 +59,37 @@ def test_all_suites_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_is_neither_virtual_nor_plugged_in() -> None:
-    done = subprocess.run(
+def test_process_is_neither_virtual_nor_physical() -> None:
+    completed = subprocess.run(
         [ROOT / "inv", "hil", "--board", "host", "--virtual"], capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == 2
-    assert "host is a process" in done.stderr
+    assert completed.returncode == 2
+    assert "host is a process" in completed.stderr
 
 
-_STRUCK = """
+_SIGNALLED = """
 import signal
 import threading
 import numpy as np
 import psutil
 from hil_tests.programs import handwritten
 
-def _strike(program):
+def _send_signal(program):
     while program.cpu_times().user < 0.1:
         pass
     program.send_signal(signal.SIGSEGV)
 
-def test_is_struck(session, firmware):
+def test_gets_a_signal(session, firmware):
     body = "  volatile int32_t go = 1;\\n  while (go) {\\n    y[0] = x[0];\\n  }\\n  return 0;"
     running = session(firmware([handwritten("endless", body)]))
     (program,) = psutil.Process().children()
-    threading.Thread(target=_strike, args=(program,)).start()
+    threading.Thread(target=_send_signal, args=(program,)).start()
     running.run("endless", [np.zeros(4, np.int32)])
 """
 
 
 @pytest.mark.slow
-def test_a_signal_of_somebody_else_s_is_no_fault_of_the_program(run_suite: Runner) -> None:
-    done = run_suite(_STRUCK, options=("--board=host",), fake=False)
-    assert done.exit_code == 3, done.stdout + done.stderr
-    assert done.outcomes == {"test_is_struck": "infrastructure"}, done.messages
+def test_foreign_signal_is_infrastructure(run_suite: Runner) -> None:
+    completed = run_suite(_SIGNALLED, options=("--board=host",), fake=False)
+    assert completed.exit_code == 3, completed.stdout + completed.stderr
+    assert completed.outcomes == {"test_gets_a_signal": "infrastructure"}, completed.messages

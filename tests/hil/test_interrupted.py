@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that somebody ends: at whatever moment, the report, the last line and the exit code say one thing."""
+"""An interrupted run: at any moment, report, last line and exit code agree."""
 
 import signal
 
@@ -24,53 +24,53 @@ _PASSING = "def test_one(board):\n    pass\n\ndef test_two(board):\n    pass\n"
         pytest.param(signal.SIGHUP, None, marks=pytest.mark.slow),
     ],
 )
-def test_ctrl_c_lets_go_of_the_board_and_leaves_a_whole_report(
+def test_ctrl_c_releases_the_board_and_completes_the_report(
     run_suite: Runner, number: signal.Signals, and_again: float | None
 ) -> None:
-    done = run_suite(
+    completed = run_suite(
         "import pathlib, time\ndef test_a(board):\n    pass\n"
         "def test_b(board):\n    pathlib.Path('sleeping').touch()\n    time.sleep(60)\n"
         "def test_c(board):\n    pass\n",
         interrupt_with=number,
         and_again=and_again,
     )
-    assert done.exit_code == 3
-    assert done.report["verdict"] == "interrupted"
-    assert list(done.outcomes.values()) == ["passed", "not run", "not run"]
-    assert done.lines[-1].startswith("NO VERDICT (interrupted) on a VIRTUAL stm32f746")
-    assert done.bench_log == ("attached", "released")
-    assert "Traceback" not in done.stdout + done.stderr
-    assert not [path for path in done.reports.iterdir() if path.name.startswith(".")]
+    assert completed.exit_code == 3
+    assert completed.report["verdict"] == "interrupted"
+    assert list(completed.outcomes.values()) == ["passed", "not run", "not run"]
+    assert completed.lines[-1].startswith("NO VERDICT (interrupted) on a VIRTUAL stm32f746")
+    assert completed.bench_log == ("attached", "released")
+    assert "Traceback" not in completed.stdout + completed.stderr
+    assert not [path for path in completed.reports.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize(
     ("suite", "when"),
     [
         (_PASSING, "sessionfinish(session)"),
-        # No test runs: it is interrupted there all the same.
+        # The interruption counts also without a test.
         pytest.param("raise ValueError", "sessionfinish(session)", marks=pytest.mark.slow),
-        # Between pytest's words for a run's end and ours.
+        # Between pytest's last message and ours.
         pytest.param(_PASSING, "runtestloop(session)", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_an_interruption_before_the_verdict_is_the_verdict(
+def test_interruption_before_the_verdict_is_the_verdict(
     run_suite: Runner, suite: str, when: str, number: signal.Signals
 ) -> None:
-    """Seen to end with exit code 3, "PASSED" and a report that says passed."""
+    """Seen to end with exit code 3, "PASSED" and a report that passed."""
     hook = (
         "import os, pytest\n@pytest.hookimpl(wrapper=True, tryfirst=True)\n"
         f"def pytest_{when}:\n    try:\n        return (yield)\n"
         f"    finally:\n        os.kill(os.getpid(), {int(number)})\n"
     )
-    done = run_suite(suite, files={"conftest.py": hook})
-    assert done.exit_code == 3
-    assert done.report["verdict"] == "interrupted"
-    assert done.lines[-1].startswith("NO VERDICT (interrupted) on a VIRTUAL stm32f746")
-    assert set(done.outcomes.values()) <= {"passed", "error"}
+    completed = run_suite(suite, files={"conftest.py": hook})
+    assert completed.exit_code == 3
+    assert completed.report["verdict"] == "interrupted"
+    assert completed.lines[-1].startswith("NO VERDICT (interrupted) on a VIRTUAL stm32f746")
+    assert set(completed.outcomes.values()) <= {"passed", "error"}
 
 
-# Interrupts while pytest puts its things away, while Python does, and when Python has given its handlers back.
+# Interrupts while pytest cleans up, while Python cleans up, and after Python has restored the signal handlers.
 _AFTERWARDS = (
     "import atexit, os, signal, sys\n"
     "class Last:\n"
@@ -82,10 +82,10 @@ _AFTERWARDS = (
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_after_the_verdict_changes_nothing(run_suite: Runner, number: signal.Signals) -> None:
-    done = run_suite(_PASSING, files={"conftest.py": _AFTERWARDS.format(number=int(number))}, own_python=True)
-    assert done.lines[-1].startswith("PASSED on a VIRTUAL stm32f746")
-    assert (done.exit_code, done.report["verdict"], done.stderr) == (0, "passed", "")
+def test_interruption_after_the_verdict_changes_nothing(run_suite: Runner, number: signal.Signals) -> None:
+    completed = run_suite(_PASSING, files={"conftest.py": _AFTERWARDS.format(number=int(number))}, own_python=True)
+    assert completed.lines[-1].startswith("PASSED on a VIRTUAL stm32f746")
+    assert (completed.exit_code, completed.report["verdict"], completed.stderr) == (0, "passed", "")
 
 
 _LOST = (
@@ -110,11 +110,9 @@ _LOST = (
     ],
     ids=["lost in an import", "wrapped in an import", "lost in a test", "lost where an object goes"],
 )
-def test_an_interruption_that_is_not_handed_on_ends_the_run(
-    run_suite: Runner, suite: str, log: tuple[str, ...]
-) -> None:
-    """As Python loses one that comes in a callback from C, or before 3.12 wraps one that comes in __set_name__."""
-    done = run_suite(suite)
-    assert (done.exit_code, done.report["verdict"], done.bench_log) == (3, "interrupted", log)
-    assert set(done.outcomes.values()) <= {"not run"}
-    assert "Traceback" not in done.stdout + done.stderr
+def test_lost_interruption_ends_the_run(run_suite: Runner, suite: str, log: tuple[str, ...]) -> None:
+    """Python loses an exception in a callback from C, and before 3.12 wraps one in __set_name__."""
+    completed = run_suite(suite)
+    assert (completed.exit_code, completed.report["verdict"], completed.bench_log) == (3, "interrupted", log)
+    assert set(completed.outcomes.values()) <= {"not run"}
+    assert "Traceback" not in completed.stdout + completed.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose word an exception is, by its type and by the code that it came through."""
+"""Classifying an exception by its type and by the code that it passed through."""
 
 import errno
 import subprocess
@@ -20,19 +20,19 @@ _OURS = Path(utvm.__file__).parent / "made_up.py"
 _INSTALLED = [Path(sysconfig.get_path(name)) / "made_up.py" for name in ("stdlib", "purelib")]
 
 
-def _raised(statement: str, files: Sequence[Path]) -> BaseException:
-    """Return what a statement raises in the last of some files, each of which calls the next."""
+def _raise(statement: str, files: Sequence[Path]) -> BaseException:
+    """Return the exception of a statement in the last of these files, each of which calls the next."""
     call = statement
     for file in reversed(files):
-        known = {"call": call, "np": np, "pytest": pytest}
-        # A function, so that the frame that calls stays in the traceback.
+        names = {"call": call, "np": np, "pytest": pytest}
+        # In a function, the caller's frame stays in the traceback.
         source = f"def start():\n    {call if isinstance(call, str) else 'call()'}\n"
-        exec(compile(source, str(file), "exec"), known)
-        call = known["start"]
+        exec(compile(source, str(file), "exec"), names)
+        call = names["start"]
     try:
         call()  # type: ignore[operator]
     except BaseException as error:
-        # Without this test's own frame, which lies beside no suite.
+        # Remove the frame of this test, which belongs to no suite.
         return error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None)
     raise AssertionError("nothing was raised")
 
@@ -54,7 +54,7 @@ def test_pytest_and_board_failures_are_failures() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_happens_to_any_program_is_infrastructure(error: BaseException) -> None:
+def test_general_errors_are_infrastructure(error: BaseException) -> None:
     assert judge(error, _SUITE) is Outcome.INFRASTRUCTURE
     assert judge_loading(error, _SUITE) is Outcome.INFRASTRUCTURE
 
@@ -79,12 +79,10 @@ def test_what_happens_to_any_program_is_infrastructure(error: BaseException) -> 
         *(("assert False", [_SUITE, _OURS, file], Outcome.INFRASTRUCTURE) for file in _INSTALLED),
     ],
 )
-def test_an_assertion_is_the_word_of_the_code_that_called_last(
-    statement: str, files: list[Path], outcome: Outcome
-) -> None:
-    error = _raised(statement, files)
+def test_assertion_belongs_to_the_last_caller(statement: str, files: list[Path], outcome: Outcome) -> None:
+    error = _raise(statement, files)
     assert judge(error, _SUITE) is outcome
-    # While a suite is loaded no board has answered: its failure is a mistake of the suite.
+    # A failure while a suite is loaded is an error in the suite: no board has answered.
     assert judge_loading(error, _SUITE) is (Outcome.ERROR if outcome is Outcome.FAILED else outcome)
 
 
@@ -105,7 +103,7 @@ def test_same_errno_has_the_same_cause_at_any_depth() -> None:
     assert cause_of(ValueError("y"), "z") == "z"
 
 
-def test_a_case_lasts_as_long_as_its_phases() -> None:
+def test_duration_of_a_case_is_that_of_its_phases() -> None:
     recorder = Recorder()
     for when, duration in (("setup", 0.5), ("call", 0.25), ("teardown", 2.0)):
         report = pytest.TestReport("s::t", ("s", 1, "t"), {}, "passed", None, when, duration=duration)  # type: ignore[arg-type]
@@ -120,9 +118,9 @@ def test_a_case_lasts_as_long_as_its_phases() -> None:
 
 
 def test_reasons_of_skips_are_read_from_reports() -> None:
-    def message(longrepr: object, **more: object) -> str:
+    def message(longrepr: object, **attributes: object) -> str:
         recorder = Recorder()
-        report = pytest.TestReport("s::t", ("s", 1, "t"), {}, "skipped", longrepr, "call", **more)  # type: ignore[arg-type]
+        report = pytest.TestReport("s::t", ("s", 1, "t"), {}, "skipped", longrepr, "call", **attributes)  # type: ignore[arg-type]
         recorder.add(report, Outcome.SKIPPED, None)
         return recorder.take("s::t").message
 
@@ -131,7 +129,7 @@ def test_reasons_of_skips_are_read_from_reports() -> None:
     assert message(("s", 1, "failed"), wasxfail="not yet") == "expected to fail: not yet"
 
 
-def test_a_suite_that_cannot_be_loaded_takes_no_time_and_says_why() -> None:
+def test_unloadable_suite_has_a_message() -> None:
     report = pytest.CollectReport("s", "failed", "line one\nImportError: no module x", [])  # type: ignore[arg-type]
     case = loading_failure(report, Outcome.INFRASTRUCTURE)
     assert (case.id, case.outcome, case.duration_s) == ("s", Outcome.INFRASTRUCTURE, 0.0)
@@ -141,7 +139,7 @@ def test_a_suite_that_cannot_be_loaded_takes_no_time_and_says_why() -> None:
     assert empty.message == "the suite cannot be loaded: no reason given"
 
 
-def test_tests_that_fail_alike_are_each_explained() -> None:
+def test_equal_failures_are_explained_each_time() -> None:
     recorder = Recorder()
     error = AssertionError("assert 1 == 2")
     messages = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's lock: one holder at a time, named to others, free again however the holder ends."""
+"""A board's lock: one holder at a time, named to others, and free however the holder ends."""
 
 import fcntl
 import os
@@ -33,7 +33,7 @@ def _start_holder(name: str, directory: Path) -> subprocess.Popen[str]:
     return holder
 
 
-def test_second_process_is_told_who_holds_the_board(tmp_path: Path) -> None:
+def test_second_process_learns_the_holder(tmp_path: Path) -> None:
     holder = _start_holder("stm32f746 123", tmp_path)
     try:
         with pytest.raises(BoardError) as caught, lock.hold("stm32f746 123", directory=tmp_path):
@@ -52,7 +52,7 @@ def test_second_process_is_told_who_holds_the_board(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_lock_is_free_when_its_holder_was_killed(tmp_path: Path, number: signal.Signals) -> None:
+def test_lock_of_a_killed_holder_is_free(tmp_path: Path, number: signal.Signals) -> None:
     holder = _start_holder("board", tmp_path)
     os.kill(holder.pid, number)
     holder.wait()
@@ -60,34 +60,34 @@ def test_the_lock_is_free_when_its_holder_was_killed(tmp_path: Path, number: sig
         pass
 
 
-def test_waiting_user_is_told_once_and_served(tmp_path: Path) -> None:
+def test_waiting_user_gets_one_message_and_the_lock(tmp_path: Path) -> None:
     holder = _start_holder("board", tmp_path)
-    told = []
+    messages = []
 
     def waiting(text: str) -> None:
-        told.append(text)
+        messages.append(text)
         threading.Timer(0.1, holder.kill).start()
 
     with lock.hold("board", directory=tmp_path, patience=600, waiting=waiting):
         holder.wait()
-        assert len(told) == 1
-        assert told[0].startswith("held by ")
-        assert f"(pid {holder.pid}, since" in told[0]
+        assert len(messages) == 1
+        assert messages[0].startswith("held by ")
+        assert f"(pid {holder.pid}, since" in messages[0]
 
 
 @pytest.mark.parametrize(("patience", "times"), [(0.0, 0), (0.01, 1)])
-def test_patience_ends_and_nobody_waits_without_it(tmp_path: Path, patience: float, times: int) -> None:
-    told: list[str] = []
+def test_wait_ends_with_the_patience(tmp_path: Path, patience: float, times: int) -> None:
+    messages: list[str] = []
     with (
         lock.hold("board", directory=tmp_path),
         pytest.raises(BoardError, match=r"board is busy, held by .*pid"),
-        lock.hold("board", directory=tmp_path, patience=patience, waiting=told.append),
+        lock.hold("board", directory=tmp_path, patience=patience, waiting=messages.append),
     ):
         pass
-    assert len(told) == times
+    assert len(messages) == times
 
 
-def test_the_file_names_nobody_but_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_names_only_its_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "utvm-board.lock"
     path.write_text("an earlier holder that was killed " * 200)
     monkeypatch.setattr(sys, "argv", ["inv", "語" * 600])
@@ -112,12 +112,12 @@ def test_silent_lock_holder_is_named_by_its_program(tmp_path: Path, monkeypatch:
             pass
 
 
-def test_two_boards_do_not_wait_for_each_other(tmp_path: Path) -> None:
+def test_two_boards_have_separate_locks(tmp_path: Path) -> None:
     with lock.hold("stm32f746 1", directory=tmp_path), lock.hold("stm32f746 2", directory=tmp_path):
         pass
 
 
-def test_the_same_process_cannot_hold_a_board_twice_either(tmp_path: Path) -> None:
+def test_process_cannot_hold_a_board_twice(tmp_path: Path) -> None:
     with (
         lock.hold("board", directory=tmp_path),
         pytest.raises(BoardError, match=rf"\(pid {os.getpid()}, since"),
@@ -126,14 +126,14 @@ def test_the_same_process_cannot_hold_a_board_twice_either(tmp_path: Path) -> No
         pass
 
 
-def test_it_can_be_held_again_after_an_error_inside(tmp_path: Path) -> None:
+def test_lock_is_free_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), lock.hold("board", directory=tmp_path):
         raise ZeroDivisionError
     with lock.hold("board", directory=tmp_path):
         pass
 
 
-def test_any_name_stays_inside_the_lock_directory(tmp_path: Path) -> None:
+def test_any_name_stays_in_the_lock_directory(tmp_path: Path) -> None:
     inside = tmp_path / "locks"
     inside.mkdir()
     with lock.hold("../../board /x", directory=inside):
@@ -141,25 +141,25 @@ def test_any_name_stays_inside_the_lock_directory(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["locks"]
 
 
-def test_another_user_may_hold_the_lock_next(tmp_path: Path) -> None:
+def test_lock_file_is_writable_for_other_users(tmp_path: Path) -> None:
     with lock.hold("board", directory=tmp_path):
         pass
     (path,) = tmp_path.iterdir()
     assert path.stat().st_mode & 0o777 == 0o666
 
 
-def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+def test_unusable_lock_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "utvm-board.lock").mkdir()
     with pytest.raises(BoardError, match=r"utvm-board\.lock"), lock.hold("board", directory=tmp_path):
         pass
 
 
-def test_without_patience_nobody_is_told_of_waiting(tmp_path: Path) -> None:
-    told: list[str] = []
+def test_no_message_without_a_wait(tmp_path: Path) -> None:
+    messages: list[str] = []
     with (
         lock.hold("board", directory=tmp_path),
         pytest.raises(BoardError, match="board is busy"),
-        lock.hold("board", directory=tmp_path, waiting=told.append),
+        lock.hold("board", directory=tmp_path, waiting=messages.append),
     ):
         pass
-    assert told == []
+    assert messages == []

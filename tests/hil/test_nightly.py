@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nightly runs, as the command line runs them: real boards that are virtual, and a USB bus that is a fake."""
+"""Nightly runs from the command line: virtual boards, and a fake USB bus."""
 
 import contextlib
 import json
@@ -72,8 +72,8 @@ class Night:
     def boards(self) -> dict[str, dict[str, Any]]:
         return {entry["label"]: entry for entry in self.content["boards"]}
 
-    def processes_in_the_suites_of_the_emulated_board(self) -> list[int]:
-        """Wait until QEMU runs for its suites, and return who does what then."""
+    def wait_for_qemu(self) -> list[int]:
+        """Wait until QEMU runs for its suites, and return the processes of the run."""
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.wait().stdout
@@ -87,7 +87,7 @@ class Night:
 
 
 def _copy(name: str, folder: Path, **changes: Any) -> str:
-    """Copy a board's folder, change its data, and return the path for a list of boards."""
+    """Copy a board's folder with changed data; return its path for a list of boards."""
     target = folder / "boards" / name
     shutil.copytree(boards.load(name).directory, target)
     content = yaml.safe_load((target / "board.yaml").read_text())
@@ -97,7 +97,7 @@ def _copy(name: str, folder: Path, **changes: Any) -> str:
     return str(target)
 
 
-def test_boards_that_are_well_pass_and_are_all_in_one_report(tmp_path: Path) -> None:
+def test_working_boards_pass_in_one_report(tmp_path: Path) -> None:
     night = Night(
         tmp_path,
         {"board": "host", "suites": ["health"]},
@@ -109,13 +109,13 @@ def test_boards_that_are_well_pass_and_are_all_in_one_report(tmp_path: Path) -> 
     assert night.lines[-1] == "PASSED: 2 boards, 2 passed; exit code 0"
     host, emulated = night.boards["host"], night.boards["mps2-an500-virtual"]
     assert (host["kind"], emulated["kind"]) == ("process", "virtual")
-    none = dict.fromkeys(("failed", "skipped", "not run", "error", "infrastructure"), 0)
-    assert host["counts"] == {"passed": 1, **none}
+    zeros = dict.fromkeys(("failed", "skipped", "not run", "error", "infrastructure"), 0)
+    assert host["counts"] == {"passed": 1, **zeros}
     for entry in (host, emulated):
-        own = json.loads((night.reports / "latest" / entry["report"]).read_text())
-        assert own["verdict"] == entry["verdict"] == "passed"
-        assert sum(test["outcome"] == "passed" for test in own["tests"]) == entry["counts"]["passed"]
-    tested = {test["node"].split("::")[0].rpartition("/")[2] for test in own["tests"]}
+        board_report = json.loads((night.reports / "latest" / entry["report"]).read_text())
+        assert board_report["verdict"] == entry["verdict"] == "passed"
+        assert sum(test["outcome"] == "passed" for test in board_report["tests"]) == entry["counts"]["passed"]
+    tested = {test["node"].split("::")[0].rpartition("/")[2] for test in board_report["tests"]}
     assert tested == {"test_health.py", "test_debug.py"}
 
 
@@ -134,7 +134,7 @@ def test_failure_on_one_board_fails_the_night(tmp_path: Path) -> None:
 
 
 def test_silent_physical_board_is_bad_and_others_go_on(tmp_path: Path, serial: str) -> None:
-    """One probe is on the fake bus, where the real OpenOCD finds nothing; the other is not even on the bus."""
+    """One probe is on the fake bus, where the real OpenOCD finds nothing; the other is not on the bus."""
     night = Night(
         tmp_path,
         {"board": "stm32f746", "kind": "physical", "serial": serial},
@@ -158,13 +158,13 @@ def test_silent_physical_board_is_bad_and_others_go_on(tmp_path: Path, serial: s
 
 @pytest.fixture
 def serial(request: pytest.FixtureRequest) -> str:
-    """A serial number that no probe on this machine has: physical boards are locked for all of its users."""
+    """A serial number of no probe on this machine: physical boards are locked for all of its users."""
     return f"{os.getpid()}-{abs(hash(request.node.name)):X}"
 
 
 @pytest.fixture
-def on_the_desk(tmp_path: Path) -> Iterator[str]:
-    """A board whose chip is a software model: everything but the chip and the USB bus goes the physical way."""
+def physical_board(tmp_path: Path) -> Iterator[str]:
+    """A board whose chip is a software model: all but the chip and the USB bus is as for a physical board."""
     board = boards.load("stm32f746")
     with start_virtual(board, tmp_path / "chip") as chip:
         assert chip.health_match
@@ -172,21 +172,21 @@ def on_the_desk(tmp_path: Path) -> Iterator[str]:
         yield _copy("stm32f746", tmp_path, physical={"select_serial": select})
 
 
-def test_a_physical_board_that_answers_gets_its_suites(tmp_path: Path, on_the_desk: str, serial: str) -> None:
-    night = Night(tmp_path, {"board": on_the_desk, "suites": ["health"]}, plugged=serial).wait()
+def test_working_physical_board_runs_its_suites(tmp_path: Path, physical_board: str, serial: str) -> None:
+    night = Night(tmp_path, {"board": physical_board, "suites": ["health"]}, plugged=serial).wait()
     assert night.process.returncode == 0, night.stdout
     entry = night.boards["stm32f746"]
     assert (entry["kind"], entry["serial"], entry["verdict"]) == ("physical", serial, "passed")
     assert "passed PHYSICAL stm32f746" in night.stdout
 
 
-@pytest.mark.nightly  # by day, one that is silent
-def test_a_physical_board_of_another_kind_is_bad(tmp_path: Path, on_the_desk: str, serial: str) -> None:
-    file = Path(on_the_desk) / "board.yaml"
+@pytest.mark.nightly  # the daily test has a silent board
+def test_physical_board_of_another_kind_is_bad(tmp_path: Path, physical_board: str, serial: str) -> None:
+    file = Path(physical_board) / "board.yaml"
     content = yaml.safe_load(file.read_text())
     content["physical"]["identity"]["value"] = 0x451
     file.write_text(yaml.safe_dump(content))
-    night = Night(tmp_path, {"board": on_the_desk, "kind": "physical"}, plugged=serial).wait()
+    night = Night(tmp_path, {"board": physical_board, "kind": "physical"}, plugged=serial).wait()
     assert night.process.returncode == 3
     assert "is not stm32f746: DBGMCU_IDCODE reads 0x449, not 0x451" in night.boards["stm32f746-physical"]["reason"]
 
@@ -211,7 +211,7 @@ def test_interrupt_ends_all_runs_and_keeps_reports(tmp_path: Path, number: signa
         jobs=1,
     )
     try:
-        started = night.processes_in_the_suites_of_the_emulated_board()
+        started = night.wait_for_qemu()
         night.process.send_signal(number)
         night.wait()
     finally:
@@ -226,44 +226,44 @@ def test_interrupt_ends_all_runs_and_keeps_reports(tmp_path: Path, number: signa
         "stm32f746-virtual": "not run",
     }
     assert (night.reports / "latest" / "host" / "index.html").is_file()
-    own = json.loads((night.reports / "latest" / "mps2-an500-virtual" / "report.json").read_text())
-    assert own["verdict"] == "interrupted"
+    board_report = json.loads((night.reports / "latest" / "mps2-an500-virtual" / "report.json").read_text())
+    assert board_report["verdict"] == "interrupted"
     assert "stm32f746-virtual not run" in night.lines[-1]
 
 
-@pytest.mark.nightly  # by day, it is interrupted
-def test_nothing_is_left_running_when_it_is_killed_outright(tmp_path: Path) -> None:
+@pytest.mark.nightly  # the daily test interrupts a run
+def test_killed_run_leaves_no_processes(tmp_path: Path) -> None:
     night = Night(tmp_path, {"board": "host", "suites": ["health"]}, {"board": "mps2-an500", "kind": "virtual"}, jobs=1)
-    started = night.processes_in_the_suites_of_the_emulated_board()
+    started = night.wait_for_qemu()
     night.process.kill()
     night.wait()
     assert len(started) >= 2
     assert all(gone(pid) for pid in started)
-    # What had ended had been reported.
+    # Completed boards have their reports.
     assert list(night.reports.glob("logs/*/host/suites/reports/latest/report.json"))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_no_more_boards_run_at_once_than_are_asked_for(tmp_path: Path, jobs: int) -> None:
-    """Seen from outside; how many are seen at once hangs on the machine, that it is never more does not."""
-    mine = [_copy("host", tmp_path / str(number)) for number in range(2)]
-    for number, path in enumerate(mine):
+def test_number_of_parallel_boards_is_limited(tmp_path: Path, jobs: int) -> None:
+    """The maximum is observed from outside; it does not depend on the speed of the machine."""
+    copies = [_copy("host", tmp_path / str(number)) for number in range(2)]
+    for number, path in enumerate(copies):
         new = Path(path).rename(Path(path).with_name(f"host{number}"))
         (new / "board.yaml").write_text((new / "board.yaml").read_text().replace("name: host", f"name: host{number}"))
-        mine[number] = str(new)
-    night = Night(tmp_path, *({"board": name, "suites": ["health"]} for name in ("host", *mine)), jobs=jobs)
-    most = 0
+        copies[number] = str(new)
+    night = Night(tmp_path, *({"board": name, "suites": ["health"]} for name in ("host", *copies)), jobs=jobs)
+    maximum = 0
     while night.process.poll() is None:
         running = 0
         for child in psutil.Process(night.process.pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 running += child.status() != psutil.STATUS_ZOMBIE
-        most = max(most, running)
+        maximum = max(maximum, running)
         time.sleep(0.05)
     assert night.wait().process.returncode == 0, night.stdout
-    assert most == jobs
+    assert maximum == jobs
 
 
-def test_this_machine_carries_a_board_a_core_at_most() -> None:
+def test_default_is_at_most_one_board_a_core() -> None:
     assert 1 <= count_parallel_jobs() <= len(os.sched_getaffinity(0))

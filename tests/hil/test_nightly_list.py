@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of boards: what is wrong with one is said before anything is started."""
+"""The list of boards: errors are reported before anything starts."""
 
 import shutil
 from pathlib import Path
@@ -25,29 +25,29 @@ def _boards(*entries: str) -> str:
 
 
 def test_project_list_covers_all_boards_and_suites() -> None:
-    turns = nightly.load(nightly.default_list())
-    assert {turn.board.name for turn in turns} == set(boards.names())
-    assert all(turn.kind in ("virtual", "process") and turn.entry.suites is None for turn in turns)
+    jobs = nightly.load(nightly.default_list())
+    assert {job.board.name for job in jobs} == set(boards.names())
+    assert all(job.kind in ("virtual", "process") and job.entry.suites is None for job in jobs)
 
 
-def test_the_workflow_has_a_job_for_each_board_of_the_list() -> None:
+def test_workflow_has_a_job_for_each_board() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yaml").read_text())
     matrix = workflow["jobs"]["board"]["strategy"]["matrix"]["board"]
-    assert matrix == list(dict.fromkeys(turn.board.name for turn in nightly.load(nightly.default_list())))
+    assert matrix == list(dict.fromkeys(job.board.name for job in nightly.load(nightly.default_list())))
 
 
-def test_what_an_entry_does_not_say(tmp_path: Path) -> None:
-    (turn,) = nightly.load(_list(tmp_path, _boards("board: stm32f746")))
-    assert (turn.kind, turn.entry.serial, turn.entry.suites) == ("auto", "", None)
-    assert (turn.entry.place, turn.entry.minutes, turn.label) == ("host", 60.0, "stm32f746")
+def test_defaults_of_an_entry(tmp_path: Path) -> None:
+    (job,) = nightly.load(_list(tmp_path, _boards("board: stm32f746")))
+    assert (job.kind, job.entry.serial, job.entry.suites) == ("auto", "", None)
+    assert (job.entry.place, job.entry.minutes, job.label) == ("host", 60.0, "stm32f746")
 
 
-def test_a_board_folder_is_looked_for_from_where_the_list_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_board_folder_is_relative_to_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(boards.load("host").directory, tmp_path / "mine" / "host")
     monkeypatch.chdir("/")
-    (turn,) = nightly.load(_list(tmp_path, _boards("board: ./mine/host")))
-    assert turn.choice.board == str(tmp_path / "mine" / "host")
-    assert turn.label == "host"
+    (job,) = nightly.load(_list(tmp_path, _boards("board: ./mine/host")))
+    assert job.choice.board == str(tmp_path / "mine" / "host")
+    assert job.label == "host"
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_a_board_folder_is_looked_for_from_where_the_list_is(tmp_path: Path, mon
         (("board: host", "board: host, place: docker"), "host host-docker"),
     ],
 )
-def test_boards_that_are_surely_two_are_taken(tmp_path: Path, entries: tuple[str, ...], labels: str) -> None:
-    turns = nightly.load(_list(tmp_path, _boards(*entries)))
-    assert [turn.label for turn in turns] == labels.split()
+def test_distinct_boards_are_accepted(tmp_path: Path, entries: tuple[str, ...], labels: str) -> None:
+    jobs = nightly.load(_list(tmp_path, _boards(*entries)))
+    assert [job.label for job in jobs] == labels.split()
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_boards_that_are_surely_two_are_taken(tmp_path: Path, entries: tuple[str
         ("board: stm32f746", "board: stm32f746, place: docker"),
     ],
 )
-def test_boards_that_may_be_one_are_refused(tmp_path: Path, entries: tuple[str, ...]) -> None:
+def test_possibly_equal_boards_are_refused(tmp_path: Path, entries: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=r"some\.yaml: boards\.0 and boards\.1 may be the same board") as caught:
         nightly.load(_list(tmp_path, _boards(*entries)))
     assert "serial" in caught.value.hint
 
 
-def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> None:
+def test_one_probe_is_one_board_under_any_name(tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(boards.load("stm32f746").directory, other)
     file = other / "board.yaml"
@@ -109,7 +109,7 @@ def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "is empty"),
         ("# nothing\n", "expected keys and values, found nothing"),
@@ -135,24 +135,24 @@ def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> 
         (_boards("board: host, minutes: 0"), r"boards\.0\.minutes: .*greater than 0"),
     ],
 )
-def test_wrong_list_is_refused_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"some\.yaml: {said}") as caught:
+def test_wrong_list_is_refused_with_file_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"some\.yaml: {message}") as caught:
         nightly.load(_list(tmp_path, text))
     assert caught.value.hint
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--config", "no-such.yaml"), "no-such.yaml: cannot be read: there is no such file"),
         (("--only", "stm32f746,stm32f747"), "the list has no board 'stm32f747'"),
         (("--jobs=-1",), "--jobs is -1"),
     ],
 )
-def test_wrong_words_end_with_exit_code_2_and_start_nothing(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    done = inv("nightly", "--report-dir", tmp_path / "reports", *words)
-    assert done.returncode == 2
-    assert f"error: {said}" in done.stderr
-    assert "hint:" in done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
+def test_usage_error_starts_nothing(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    completed = inv("nightly", "--report-dir", tmp_path / "reports", *words)
+    assert completed.returncode == 2
+    assert f"error: {message}" in completed.stderr
+    assert "hint:" in completed.stderr
+    assert "Traceback" not in completed.stderr + completed.stdout
     assert not (tmp_path / "reports").exists()

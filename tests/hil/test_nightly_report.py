@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The combined report, from results as they can be: what it says, that it is whole, that no text can break it."""
+"""The combined report, from possible results: its content, completeness and escaping."""
 
 import copy
 import dataclasses
@@ -34,9 +34,9 @@ _RUN = "20261120T134513.482Z-3f9a"
 
 
 def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> BoardResult:
-    """Return a board's result, with the report that such a run leaves."""
+    """Return the result of a board, with the report of its run."""
     cases = tuple(
-        CaseResult(f"hil_tests/test_x.py::test_{i}", each, 1.5, each.value) for i, each in enumerate(outcomes)
+        CaseResult(f"hil_tests/test_x.py::test_{i}", outcome, 1.5, outcome.value) for i, outcome in enumerate(outcomes)
     )
     trouble = changes.pop("trouble", "")
     verdict, why = decide(cases, trouble=trouble, interrupted=False)
@@ -72,7 +72,7 @@ def _not_run(label: str) -> BoardResult:
     return BoardResult(label, BoardIdentity(label, "auto"), "host", (), Verdict.NOT_RUN, "not run: interrupted")
 
 
-def _whole(*results: BoardResult, interrupted: bool = False) -> NightlyReport:
+def _nightly_report(*results: BoardResult, interrupted: bool = False) -> NightlyReport:
     return NightlyReport(_RUN, "2026-11-20T13:45:13Z", _CHECKOUT, 2, 100.0, results, interrupted)
 
 
@@ -99,21 +99,21 @@ def test_worst_outcome_decides(tmp_path: Path) -> None:
         ((wrong, bad, good), Verdict.INFRASTRUCTURE, 3),
         ((good, _not_run("late")), Verdict.INFRASTRUCTURE, 3),
     ):
-        assert (_whole(*results).verdict, _whole(*results).verdict.exit_code) == (verdict, code)
-    assert _whole(good, interrupted=True).verdict is Verdict.INTERRUPTED
+        assert (_nightly_report(*results).verdict, _nightly_report(*results).verdict.exit_code) == (verdict, code)
+    assert _nightly_report(good, interrupted=True).verdict is Verdict.INTERRUPTED
 
 
-def test_the_last_line_names_the_boards_that_are_not_well(tmp_path: Path) -> None:
-    whole = _whole(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path))
-    assert last_line(whole) == (
+def test_last_line_names_boards_that_did_not_pass(tmp_path: Path) -> None:
+    nightly_report = _nightly_report(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path))
+    assert last_line(nightly_report) == (
         "NO VERDICT (infrastructure trouble): 3 boards, 1 passed, 1 failed, 1 bad (wrong failed, silent bad); "
         "exit code 3"
     )
 
 
-def test_a_report_is_written_with_each_boards_own_below_it(tmp_path: Path) -> None:
+def test_report_contains_those_of_the_boards(tmp_path: Path) -> None:
     root = tmp_path / "nightly"
-    directory = report.write_report(_whole(_passed(tmp_path), _bad(tmp_path), _not_run("late")), root)
+    directory = report.write_report(_nightly_report(_passed(tmp_path), _bad(tmp_path), _not_run("late")), root)
     assert sorted(path.name for path in root.iterdir()) == [_RUN, "latest"]
     assert (root / "latest").resolve() == directory.resolve()
     assert sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()) == sorted(
@@ -138,30 +138,30 @@ def test_a_report_is_written_with_each_boards_own_below_it(tmp_path: Path) -> No
         assert not entry["report"] or (directory / entry["report"]).is_file()
 
 
-def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _whole(_passed(tmp_path))
+def test_report_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nightly_report = _nightly_report(_passed(tmp_path))
 
-    def broken(_report: NightlyReport, _root: Path) -> str:
+    def fail(_report: NightlyReport, _root: Path) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report, "render_html", broken)
+    monkeypatch.setattr(report, "render_html", fail)
     with pytest.raises(Exception, match="No space left on device"):
-        report.write_report(whole, tmp_path / "nightly")
+        report.write_report(nightly_report, tmp_path / "nightly")
     assert list((tmp_path / "nightly").iterdir()) == []
 
 
 def test_junit_has_one_suite_for_each_board(tmp_path: Path) -> None:
     no_tests = _result(tmp_path, "empty", Outcome.SKIPPED)
-    whole = _whole(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path), no_tests, _not_run("late"))
-    suites = ET.fromstring(report.render_junit(whole)).findall("testsuite")
-    seen = {}
+    nightly_report = _nightly_report(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path), no_tests, _not_run("late"))
+    suites = ET.fromstring(report.render_junit(nightly_report)).findall("testsuite")
+    by_suite = {}
     for suite in suites:
         kinds = [child.tag for case in suite.iter("testcase") for child in case if child.tag != "system-out"]
         for counter, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             assert int(suite.get(counter, "")) == kinds.count(kind)
         assert int(suite.get("tests", "")) == len(list(suite.iter("testcase")))
-        seen[suite.get("name")] = sorted(kinds)
-    assert seen == {
+        by_suite[suite.get("name")] = sorted(kinds)
+    assert by_suite == {
         "good": ["skipped"],
         "wrong": ["failure"],
         "silent": ["error", "skipped"],
@@ -171,11 +171,11 @@ def test_junit_has_one_suite_for_each_board(tmp_path: Path) -> None:
 
 
 def test_page_marks_virtual_boards_and_links_them(tmp_path: Path) -> None:
-    whole = _whole(_passed(tmp_path), _bad(tmp_path), _not_run("late"))
-    page = Page(report.render_html(whole, tmp_path))
+    nightly_report = _nightly_report(_passed(tmp_path), _bad(tmp_path), _not_run("late"))
+    page = Page(report.render_html(nightly_report, tmp_path))
     assert page.open == []
     assert page.links == ["#main", "silent/index.html", "good/index.html", "silent/index.html"]
-    words = re.sub(r"\s+", " ", page.text)
+    text = re.sub(r"\s+", " ", page.text)
     for expected in (
         "No verdict: infrastructure trouble",
         "no such probe",
@@ -184,29 +184,29 @@ def test_page_marks_virtual_boards_and_links_them(tmp_path: Path) -> None:
         "exit code 3",
         "VIRTUAL",
     ):
-        assert expected in words
-    assert page.is_by_itself()
+        assert expected in text
+    assert page.is_self_contained()
 
 
 def test_text_from_a_board_stays_text(tmp_path: Path) -> None:
     hostile = dataclasses.replace(_bad(tmp_path), reason=_HOSTILE, content=None, source=None)
-    directory = report.write_report(_whole(hostile), tmp_path / "nightly")
+    directory = report.write_report(_nightly_report(hostile), tmp_path / "nightly")
     page = Page((directory / "index.html").read_text(encoding="utf-8"))
-    assert page.is_by_itself()
+    assert page.is_self_contained()
     assert '<script>alert("x")</script>' in page.text
     error = ET.parse(directory / "junit.xml").getroot().find(".//error")
     assert error is not None
     assert '<script>alert("x")</script>' in (error.get("message") or "")
 
 
-def _pretend(content: dict[str, Any]) -> None:
+def _claim_a_pass(content: dict[str, Any]) -> None:
     content |= {"verdict": "passed", "exit_code": 0}
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
-        _pretend,
+        _claim_a_pass,
         lambda content: content.pop("jobs"),
         lambda content: content.update(boards=[]),
         lambda content: content.update(exit_code=1),
@@ -220,25 +220,25 @@ def _pretend(content: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_the_schema_refuses_what_is_not_the_contract(tmp_path: Path, spoil: Callable[[dict[str, Any]], object]) -> None:
-    content = copy.deepcopy(_whole(_passed(tmp_path), _bad(tmp_path)).as_json())
+def test_schema_refuses_invalid_content(tmp_path: Path, damage: Callable[[dict[str, Any]], object]) -> None:
+    content = copy.deepcopy(_nightly_report(_passed(tmp_path), _bad(tmp_path)).as_json())
     jsonschema.Draft202012Validator.check_schema(_SCHEMA)
     jsonschema.validate(content, _SCHEMA)
-    spoil(content)
+    damage(content)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(content, _SCHEMA)
 
 
-def test_a_night_says_now_and_then_how_far_it_is() -> None:
-    said = io.StringIO()
-    display = NightlyDisplay(said)
+def test_progress_is_printed_now_and_then() -> None:
+    output = io.StringIO()
+    display = NightlyDisplay(output)
     display.show_progress(59.0, ["host"])
-    assert said.getvalue() == ""
+    assert output.getvalue() == ""
     display.show_progress(61.0, ["host"])
     display.show_progress(119.0, ["host"])
-    assert said.getvalue() == "0 of 0 boards after 1:01; running: host\n"
+    assert output.getvalue() == "0 of 0 boards after 1:01; running: host\n"
     night = a_night((run_that_passed(), None), (run_that_passed(), None))
     display.begin("night", load(ROOT / "nightly.yaml")[:2], 1)
     display.finish(night.boards[0])
     display.show_progress(200.0, ["microbit"])
-    assert said.getvalue().splitlines()[-1] == "1 of 2 boards after 3:20, about 3:20 left; running: microbit"
+    assert output.getvalue().splitlines()[-1] == "1 of 2 boards after 3:20, about 3:20 left; running: microbit"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A firmware project of somebody else's: own Makefile, own linker script, nothing of ours in it."""
+"""A foreign firmware project: its own Makefile and linker script, and none of our code."""
 
 import json
 import re
@@ -20,7 +20,7 @@ CFLAGS = -mcpu=cortex-m7 -mthumb -Os -g -ffreestanding -Wall -Wextra -Werror
 build/app-$(BOARD).elf: main.c app-$(BOARD).ld
 \tarm-none-eabi-gcc $(CFLAGS) -D$(BOARD) -nostdlib -T app-$(BOARD).ld -o $@ main.c
 """
-# Flash and RAM, and where the first byte of text goes: for QEMU, the RAM that a core starts from.
+# Flash and RAM; for QEMU, the RAM that a core starts from.
 _SCRIPT = """\
 MEMORY {{ rom (rx) : ORIGIN = {rom}, LENGTH = 64K  ram (rw) : ORIGIN = {ram}, LENGTH = 64K }}
 ENTRY(start)
@@ -78,7 +78,7 @@ void start(void) {
 __attribute__((section(".isr_vector"), used))
 static const void *vectors[] = {(void *)(RAM_END), (void *)start};
 """
-# The guide's own.
+# The suite of the guide.
 (_SUITE,) = re.findall(
     r"^```python\n(.*?)^```", (ROOT / "docs" / "own-project.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
 )
@@ -109,7 +109,7 @@ def _run(folder: Path, board: str, suite: str, *words: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("board", "name"), [("stm32f746", "stm32f746"), ("mps2-an500", "mps2")])
-def test_a_suite_of_under_thirty_lines_drives_it(counter: Path, board: str, name: str) -> None:
+def test_suite_of_under_thirty_lines_tests_it(counter: Path, board: str, name: str) -> None:
     assert len(_SUITE.splitlines()) < 30
     report = _run(counter, board, _SUITE.replace("app.elf", f"app-{name}.elf"))
     assert [test["message"] for test in report["tests"] if test["outcome"] != "passed"] == []
@@ -118,52 +118,52 @@ def test_a_suite_of_under_thirty_lines_drives_it(counter: Path, board: str, name
 
 
 _WRONG = """
-def test_a_function_that_is_not_called(firmware, flash):
+def test_function_that_is_not_called(firmware, flash):
     flash(firmware.elf("build/app-stm32f746.elf")).run_to("vectors", timeout=0.2)
 
-def test_a_text_that_is_not_said(firmware, flash):
+def test_text_that_is_not_printed(firmware, flash):
     app = flash(firmware.elf("build/app-stm32f746.elf"))
     app.run()
     app.expect("ready")
     app.expect("counter 2", timeout=0.1)
 
-def test_a_core_that_locks_up(firmware, flash):
+def test_core_that_locks_up(firmware, flash):
     app = flash(firmware.elf("build/app-stm32f746.elf"))
     app.connection.gdb.write_register("pc", 0xE0000000)  # no code there, and no vector for that fault
     app.run_to("handle_event", timeout=0.5)
 
-def test_a_name_that_it_has_not(firmware, flash):
+def test_missing_symbol(firmware, flash):
     flash(firmware.elf("build/app-stm32f746.elf")).word("evnts")
 """
 
 
 @pytest.mark.slow
-def test_missing_program_behaviour_is_a_failure_with_its_place(counter: Path) -> None:
+def test_missing_behaviour_is_a_failure_with_its_location(counter: Path) -> None:
     report = _run(counter, "stm32f746", _WRONG)
     assert [test["outcome"] for test in report["tests"]] == ["failed", "failed", "failed", "infrastructure"]
-    stands, said, locked, named = (test["message"] for test in report["tests"])
-    assert "did not reach vectors within 0.2 s; it is in" in stands
-    assert "main.c:" in stands
-    assert "did not reach handle_event: the core locked up" in locked
-    assert "the console did not print b'counter 2' within 0.1 s" in said
-    assert said.endswith("last console output:\ncounter 1.4 ready")
-    assert "app-stm32f746.elf has no symbol 'evnts'" in named
+    not_reached, not_printed, locked_up, no_symbol = (test["message"] for test in report["tests"])
+    assert "did not reach vectors within 0.2 s; it is in" in not_reached
+    assert "main.c:" in not_reached
+    assert "did not reach handle_event: the core locked up" in locked_up
+    assert "the console did not print b'counter 2' within 0.1 s" in not_printed
+    assert not_printed.endswith("last console output:\ncounter 1.4 ready")
+    assert "app-stm32f746.elf has no symbol 'evnts'" in no_symbol
 
 
 @pytest.mark.slow
 def test_debugger_stops_at_a_function_and_reads_symbols(counter: Path) -> None:
-    asked = ["break handle_event", "continue", "continue", "continue", "backtrace", "print events", "list"]
-    words = [word for each in asked for word in ("--command", each)]
+    commands = ["break handle_event", "continue", "continue", "continue", "backtrace", "print events", "list"]
+    words = [word for command in commands for word in ("--command", command)]
     elf = counter / "build" / "app-stm32f746.elf"
-    done = inv("board.gdb", "--elf", elf, "--board", "stm32f746", "--virtual", *words)
-    assert done.returncode == 0, done.stderr
+    completed = inv("board.gdb", "--elf", elf, "--board", "stm32f746", "--virtual", *words)
+    assert completed.returncode == 0, completed.stderr
     source = (counter / "main.c").read_text().splitlines()
     line = next(number for number, text in enumerate(source, 1) if "void handle_event" in text)
-    assert re.search(rf"^#0  handle_event \(event=.*1\) at main\.c:{line}$", done.stdout, re.MULTILINE)
-    assert re.search(r"^#1  0x[0-9a-f]{8} in start \(\) at main\.c:\d+$", done.stdout, re.MULTILINE)
-    assert "$1 = 2\n" in done.stdout  # two events before the third call
-    assert f"{line}\t{source[line - 1]}\n" in done.stdout
-    console = re.search(r"console is written to (\S+)", done.stdout)
+    assert re.search(rf"^#0  handle_event \(event=.*1\) at main\.c:{line}$", completed.stdout, re.MULTILINE)
+    assert re.search(r"^#1  0x[0-9a-f]{8} in start \(\) at main\.c:\d+$", completed.stdout, re.MULTILINE)
+    assert "$1 = 2\n" in completed.stdout  # two events before the third call
+    assert f"{line}\t{source[line - 1]}\n" in completed.stdout
+    console = re.search(r"console is written to (\S+)", completed.stdout)
     assert console and "counter 1.4 ready" in Path(console[1]).read_text()
 
 
@@ -175,26 +175,26 @@ def test_image_for_other_memory_is_refused_by_section(counter: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF", b"\x7fELF" + bytes(99)])
-def test_what_is_no_elf_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_file_than_elf_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "app.elf").write_bytes(content)
     with pytest.raises(ConfigError, match="not an ELF file"):
         read_elf(boards.load("stm32f746"), tmp_path / "app.elf")
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         read_elf(boards.load("stm32f746"), tmp_path / "app.elf")
 
 
 @pytest.mark.slow
-def test_it_is_flashed_and_listened_to_by_hand(counter: Path) -> None:
+def test_elf_is_flashed_and_monitored(counter: Path) -> None:
     elf = counter / "build" / "app-mps2.elf"
-    done = inv("firmware.flash", elf, "--board", "mps2-an500", "--monitor", "5", cwd=counter)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "ssram1:" in done.stdout
-    assert "counter 1.4 ready" in done.stdout
-    heard = inv("board.monitor", "--board", "stm32f746", "--virtual", "--seconds", "0.1", cwd=counter)
-    assert heard.returncode == 0, heard.stderr
-    assert "each command starts a fresh, empty VIRTUAL board" in " ".join(heard.stdout.split())
+    completed = inv("firmware.flash", elf, "--board", "mps2-an500", "--monitor", "5", cwd=counter)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "ssram1:" in completed.stdout
+    assert "counter 1.4 ready" in completed.stdout
+    monitored = inv("board.monitor", "--board", "stm32f746", "--virtual", "--seconds", "0.1", cwd=counter)
+    assert monitored.returncode == 0, monitored.stderr
+    assert "each command starts a fresh, empty VIRTUAL board" in " ".join(monitored.stdout.split())
     assert inv("board.reset", "--board", "mps2-an500", cwd=counter).returncode == 0
     assert "has no debug port" in inv("board.monitor", "--board", "host", "--seconds", "1", cwd=counter).stderr

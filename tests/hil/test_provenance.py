@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run was made with: the same in every place of one checkout, another when anything of it changed."""
+"""The environment of a run: equal in every location of a checkout, different after any change."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from utvm.hil.report import checkout_digest, describe_environment
 from utvm.paths import PROVISION
 
 
-def test_two_looks_at_one_machine_agree() -> None:
+def test_environment_is_described_consistently() -> None:
     board = boards.load("stm32f746")
     first = describe_environment(board)
     assert describe_environment(board) == first
@@ -26,7 +26,7 @@ def test_two_looks_at_one_machine_agree() -> None:
 
 
 @pytest.mark.parametrize("name", ["debian.lock", "pylock.toml", "environment.yaml"])
-def test_another_lock_is_another_environment(name: str, tmp_path: Path) -> None:
+def test_changed_lock_is_another_environment(name: str, tmp_path: Path) -> None:
     other = tmp_path / "provision"
     shutil.copytree(PROVISION, other)
     assert checkout_digest(other) == checkout_digest()
@@ -35,32 +35,32 @@ def test_another_lock_is_another_environment(name: str, tmp_path: Path) -> None:
     assert checkout_digest(other) != checkout_digest()
 
 
-def test_installed_and_requested_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = describe_environment(boards.load("stm32f746"))
+def test_installed_and_requested_packages_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = describe_environment(boards.load("stm32f746"))
     tool = tmp_path / "dpkg-query"
-    # One package in another version.
+    # One package has another version.
     tool.write_text(f"#!/bin/sh\n'{shutil.which('dpkg-query')}' \"$@\" | sed '1s/$/+mine/'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    other = describe_environment(boards.load("stm32f746"))
-    assert (other.digest, other.place.tools) == (here.digest, here.place.tools)
-    assert other.place.installed != here.place.installed
+    after = describe_environment(boards.load("stm32f746"))
+    assert (after.digest, after.place.tools) == (before.digest, before.place.tools)
+    assert after.place.installed != before.place.installed
 
 
-def test_a_variable_makes_no_place_a_frozen_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_alone_is_no_frozen_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTVM_PLACE", "docker")
     place = describe_environment(boards.load("stm32f746")).place
     assert (place.kind, place.frozen, place.environment) == ("docker", False, "")
     assert place.title == "in docker, with other tools than the lock's"
 
 
-def test_a_variable_that_names_no_place_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_with_unknown_location_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTVM_PLACE", "moon")
     with pytest.raises(ConfigError, match="unknown location 'moon'"):
         describe_environment(boards.load("stm32f746"))
 
 
-def test_a_machine_without_openocd_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_openocd_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     which = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "openocd" else which(name))
     with pytest.raises(ProvisionError) as caught:

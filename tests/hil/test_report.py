@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report's files: what they say, that they are whole, and that no text of a test can break them."""
+"""The files of a report: content, completeness, and escaping of any text of a test."""
 
 import copy
 import dataclasses
@@ -57,7 +57,7 @@ def summary(small_firmware: Firmware) -> RunReport:
     )
 
 
-def test_a_report_is_written_and_found_by_latest(summary: RunReport, tmp_path: Path) -> None:
+def test_latest_links_to_the_report(summary: RunReport, tmp_path: Path) -> None:
     directory = report.write_report(summary, tmp_path)
     assert directory == tmp_path / summary.run_id
     assert sorted(path.name for path in directory.iterdir()) == ["index.html", "junit.xml", "report.json"]
@@ -66,7 +66,7 @@ def test_a_report_is_written_and_found_by_latest(summary: RunReport, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["latest", summary.run_id])
 
 
-def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, small_firmware: Firmware) -> None:
+def test_report_json_has_the_documented_content(summary: RunReport, tmp_path: Path, small_firmware: Firmware) -> None:
     content = json.loads((report.write_report(summary, tmp_path) / "report.json").read_text())
     assert content == {
         "schema_version": 5,
@@ -145,20 +145,20 @@ def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, smal
     }
 
 
-def _spoil_unit(content: dict[str, Any]) -> None:
+def _rename_unit(content: dict[str, Any]) -> None:
     content["models"][0]["cycles"] = content["models"][0].pop("instructions")
 
 
-def _spoil_pass(content: dict[str, Any]) -> None:
+def _claim_a_pass(content: dict[str, Any]) -> None:
     content |= {"verdict": "passed", "exit_code": 0}
 
 
-def _spoil_empty_pass(content: dict[str, Any]) -> None:
+def _claim_an_empty_pass(content: dict[str, Any]) -> None:
     content |= {"verdict": "passed", "exit_code": 0, "tests": []}
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         lambda content: content.pop("environment"),
         lambda content: content.update(extra=1),
@@ -175,22 +175,20 @@ def _spoil_empty_pass(content: dict[str, Any]) -> None:
         lambda content: content["environment"]["place"].update(kind="cloud"),
         lambda content: content["environment"]["place"].update(frozen=True),
         lambda content: content["environment"]["place"].update(environment="ab" * 32),
-        _spoil_unit,
-        _spoil_pass,
-        _spoil_empty_pass,
+        _rename_unit,
+        _claim_a_pass,
+        _claim_an_empty_pass,
     ],
 )
-def test_the_schema_refuses_what_is_not_the_contract(
-    summary: RunReport, spoil: Callable[[dict[str, Any]], object]
-) -> None:
+def test_schema_refuses_invalid_content(summary: RunReport, damage: Callable[[dict[str, Any]], object]) -> None:
     content = copy.deepcopy(summary.as_json())
     jsonschema.validate(content, _SCHEMA)
-    spoil(content)
+    damage(content)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(content, _SCHEMA)
 
 
-def test_the_schema_is_a_schema() -> None:
+def test_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(_SCHEMA)
 
 
@@ -200,33 +198,31 @@ def test_bad_report_leaves_nothing(summary: RunReport, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_left_of_a_report_that_could_not_be_written(
-    summary: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_path: str, _flags: int) -> int:
+def test_unwritable_report_leaves_nothing(summary: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_path: str, _flags: int) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report, "open_regular", full)
+    monkeypatch.setattr(report, "open_regular", fail)
     with pytest.raises(ConfigError, match="No space left on device"):
         report.write_report(summary, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_latest_always_points_at_a_whole_report(
+def test_latest_always_links_to_a_complete_report(
     summary: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = report.write_report(summary, tmp_path)
-    replace, seen = Path.replace, []
+    replace, targets = Path.replace, []
 
-    def look_and_replace(source: Path, target: Path) -> Path:
-        seen.append(target.resolve())
+    def check_and_replace(source: Path, target: Path) -> Path:
+        targets.append(target.resolve())
         second = tmp_path / source.readlink()
         assert {path.name for path in second.iterdir()} == set(report.FILES)
         return replace(source, target)
 
-    monkeypatch.setattr(Path, "replace", look_and_replace)
+    monkeypatch.setattr(Path, "replace", check_and_replace)
     second = report.write_report(dataclasses.replace(summary, run_id="29990101T000000.000Z-0000"), tmp_path)
-    assert seen == [first.resolve()]
+    assert targets == [first.resolve()]
     assert (tmp_path / "latest").resolve() == second.resolve()
 
 
@@ -245,7 +241,7 @@ def test_runs_of_the_same_moment_have_different_ids() -> None:
     assert len({report.new_run_id(now) for _ in range(20)}) > 15
 
 
-def test_junit_tells_trouble_from_failure(summary: RunReport) -> None:
+def test_junit_separates_infrastructure_from_failure(summary: RunReport) -> None:
     suite = ET.fromstring(report.render_junit(summary)).find("testsuite")
     assert suite is not None
     kinds = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
@@ -261,10 +257,10 @@ def test_junit_tells_trouble_from_failure(summary: RunReport) -> None:
     assert suite.get("hostname") == "bench-3"
 
 
-def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmware: Firmware) -> None:
+def test_page_has_verdict_board_and_environment(summary: RunReport, small_firmware: Firmware) -> None:
     page = Page(html.render_page(summary))
     assert page.open == []
-    words = re.sub(r"\s+", " ", page.text)
+    text = re.sub(r"\s+", " ", page.text)
     for expected in (
         "No verdict: infrastructure trouble",
         "virtual board",
@@ -282,19 +278,19 @@ def test_the_page_says_what_a_reader_asks_first(summary: RunReport, small_firmwa
         "ef" * 32,
         hashlib.sha256(small_firmware.elf.read_bytes()).hexdigest()[:12],
     ):
-        assert expected in words
+        assert expected in text
     assert page.tags.count("svg") == 1 + len(html.memory_map(small_firmware))
 
 
-def test_the_page_says_which_environment_a_frozen_place_is(summary: RunReport) -> None:
+def test_page_names_a_frozen_environment(summary: RunReport) -> None:
     place = dataclasses.replace(summary.environment.place, kind="docker", environment="cd" * 32)
     page = Page(html.render_page(dataclasses.replace(summary, environment=Environment("ab" * 32, "0c" * 32, place))))
     assert f"docker, frozen: exactly the packages of the lock, {'cd' * 32}" in re.sub(r"\s+", " ", page.text)
 
 
-def test_the_page_needs_nothing_from_outside(summary: RunReport) -> None:
+def test_page_is_self_contained(summary: RunReport) -> None:
     page = Page(html.render_page(summary))
-    assert page.is_by_itself()
+    assert page.is_self_contained()
     assert page.links == ["#main"]
     assert "url(" not in html.render_page(summary)
 
@@ -304,7 +300,7 @@ def test_text_from_a_test_stays_text(summary: RunReport, tmp_path: Path) -> None
     hostile = dataclasses.replace(summary, cases=(case,), trouble=_HOSTILE)
     directory = report.write_report(hostile, tmp_path)
     page = Page((directory / "index.html").read_text(encoding="utf-8"))
-    assert page.is_by_itself()
+    assert page.is_self_contained()
     assert '<script>alert("x")</script>' in page.text
     assert "49" not in page.text.split("What went wrong")[1].split("Models")[0]
     failure = ET.parse(directory / "junit.xml").getroot().find(".//failure")
@@ -313,9 +309,9 @@ def test_text_from_a_test_stays_text(summary: RunReport, tmp_path: Path) -> None
     assert json.loads((directory / "report.json").read_text())["tests"][0]["message"].startswith("<script>")
 
 
-def test_every_section_is_drawn_where_it_lies(small_firmware: Firmware) -> None:
+def test_sections_are_drawn_in_their_regions(small_firmware: Firmware) -> None:
     bars = {bar.name: bar for bar in html.memory_map(small_firmware)}
-    # Every region once, in address order; the flash's second bus shows nothing new.
+    # Every region once, in address order; the flash's second bus is left out.
     regions = sorted(small_firmware.board.memory, key=lambda region: region.address)
     assert list(bars) == [region.name for region in regions if region.name != "flash-itcm"]
     for section in small_firmware.sections:
@@ -325,16 +321,16 @@ def test_every_section_is_drawn_where_it_lies(small_firmware: Firmware) -> None:
     assert bars["flash"].used == small_firmware.flash_bytes
 
 
-def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firmware) -> None:
+def test_section_is_drawn_to_scale_in_both_regions(small_firmware: Firmware) -> None:
     image = dataclasses.replace(small_firmware)
-    # A quarter of 240 KiB, from the middle on; its initial values at three quarters of the flash.
+    # A quarter of 240 KiB, from the middle on; its initial values begin at three quarters of the flash.
     vars(image)["sections"] = (Section(".data", 0x20010000 + 120 * 1024, 60 * 1024, 0x080C0000, True),)
     bars = {bar.name: bar for bar in html.memory_map(image)}
-    (there,) = bars["sram1"].marks
-    assert (there.x, there.width) == (pytest.approx(360), pytest.approx(180))
+    (loaded,) = bars["sram1"].marks
+    assert (loaded.x, loaded.width) == (pytest.approx(360), pytest.approx(180))
     (stored,) = bars["flash"].marks
     assert (stored.x, stored.width) == (pytest.approx(540), pytest.approx(720 * 60 / 1024))
-    assert stored.colour == there.colour
+    assert stored.colour == loaded.colour
     assert bars["sram1"].share == pytest.approx(0.25)
 
 

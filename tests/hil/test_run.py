@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way in for the command line, and whole runs on the virtual board through the real OpenOCD."""
+"""Complete runs on the virtual board through the real OpenOCD, and the function behind the command."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ from utvm.selection import BoardSelection, SuiteChoice
 
 _ROOT = Path(__file__).parents[2]
 _RUN = "import sys; from utvm.hil import suites; from utvm.selection import *; sys.exit(suites.run({}))"
-# No file can be opened any more from where pytest calls a plugin.
+# From this hook on, no file can be opened.
 _WITHOUT_FILES = {
     hook: "import pytest, resource; from utvm.hil import plugin\n"
     f"def scarce({arguments}): resource.setrlimit(resource.RLIMIT_NOFILE, (3, 4096))\n"
@@ -49,7 +49,7 @@ def _run(arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def no_orphans() -> Iterator[None]:
-    """Fail the test if it leaves an OpenOCD or a virtual board behind that nobody owns."""
+    """Fail if the test leaves an OpenOCD or a virtual board without a parent."""
     before = _orphans()
     yield
     assert _orphans() <= before
@@ -64,7 +64,7 @@ def _orphans() -> set[int]:
     }
 
 
-def test_every_suite_of_the_project_is_known() -> None:
+def test_suites_of_the_project() -> None:
     assert set(project.suite_names()) == {
         "cifar10",
         "counter",
@@ -84,7 +84,7 @@ def test_every_suite_of_the_project_is_known() -> None:
     }
 
 
-def test_the_operator_suite_has_enough_of_both_kinds() -> None:
+def test_operator_suite_has_floats_and_integers() -> None:
     floats = [case for case in OPERATOR_CASES if any(array.dtype.kind == "f" for array in case.inputs)]
     integers = [case for case in OPERATOR_CASES if all(array.dtype.kind in "iu" for array in case.inputs)]
     assert len(OPERATOR_CASES) >= 20
@@ -99,7 +99,7 @@ def test_unknown_suite_is_refused_with_known_names() -> None:
     assert "flash" in caught.value.hint
 
 
-def test_a_board_that_does_not_exist_is_refused() -> None:
+def test_unknown_board_is_refused() -> None:
     with pytest.raises(ConfigError, match="no-such-board"):
         suites.run(BoardSelection("no-such-board", "virtual"))
 
@@ -108,39 +108,39 @@ def test_a_board_that_does_not_exist_is_refused() -> None:
 @pytest.mark.parametrize("name", by_day(_WITHOUT_FILES, "pytest_collection"))
 def test_run_without_file_handles_is_infrastructure(name: str, tmp_path: Path) -> None:
     arguments = f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
-    done = _run(arguments, before=_WITHOUT_FILES[name])
-    assert done.returncode != 2, done.stdout + done.stderr
-    assert "ProvisionError: a run cannot begin" in done.stderr
-    assert "INTERNALERROR" not in done.stderr
+    completed = _run(arguments, before=_WITHOUT_FILES[name])
+    assert completed.returncode != 2, completed.stdout + completed.stderr
+    assert "ProvisionError: a run cannot begin" in completed.stderr
+    assert "INTERNALERROR" not in completed.stderr
 
 
 @pytest.mark.slow
-def test_a_run_without_memory_has_no_verdict_and_no_traceback() -> None:
+def test_run_without_memory_has_no_verdict() -> None:
     before = "from utvm.hil import report\nreport.describe_environment = lambda board: bytearray(1 << 62)\n"
-    done = _run("BoardSelection('host'), suites=SuiteChoice('health')", before=before)
-    output = done.stdout + done.stderr
-    assert done.returncode == 3, output
+    completed = _run("BoardSelection('host'), suites=SuiteChoice('health')", before=before)
+    output = completed.stdout + completed.stderr
+    assert completed.returncode == 3, output
     assert "a run cannot begin: not enough memory" in output
     assert "INTERNALERROR" not in output
 
 
 @pytest.mark.slow
-def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:
+def test_interrupted_program_can_run_suites(tmp_path: Path) -> None:
     arguments = f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
-    done = _run(arguments, before=_INTERRUPTED)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("PASSED")
+    completed = _run(arguments, before=_INTERRUPTED)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert completed.stdout.splitlines()[-1].startswith("PASSED")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_orphans")
-def test_the_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
-    done = _run(
+def test_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
+    completed = _run(
         f"BoardSelection('stm32f746', 'virtual'), ReportChoice({str(tmp_path / 'reports')!r}), "
         "suites=SuiteChoice('flash')"
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    lines = completed.stdout.splitlines()
     assert lines[0].startswith("VIRTUAL stm32f746, run 2")
     assert re.fullmatch(r"PASSED on a VIRTUAL stm32f746: \d+ passed; exit code 0", lines[-1])
     assert (tmp_path / "reports" / "latest" / "report.json").is_file()
@@ -148,8 +148,8 @@ def test_the_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_orphans")
-def test_death_of_openocd_is_trouble_and_the_run_goes_on(run_suite: Runner) -> None:
-    done = run_suite(
+def test_run_survives_the_death_of_openocd(run_suite: Runner) -> None:
+    completed = run_suite(
         "import psutil\n"
         "def test_before(board):\n    assert board.read_memory(0x20000000, 4)\n"
         "def test_kill(board):\n"
@@ -161,14 +161,14 @@ def test_death_of_openocd_is_trouble_and_the_run_goes_on(run_suite: Runner) -> N
         "def test_after(board):\n    assert board.read_memory(0x20000000, 4)\n",
         fake=False,
     )
-    assert done.outcomes == {"test_before": "passed", "test_kill": "infrastructure", "test_after": "passed"}
-    assert done.exit_code == 3
+    assert completed.outcomes == {"test_before": "passed", "test_kill": "infrastructure", "test_after": "passed"}
+    assert completed.exit_code == 3
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_orphans")
-def test_a_virtual_board_that_dies_in_the_middle_is_trouble(run_suite: Runner) -> None:
-    done = run_suite(
+def test_death_of_the_virtual_board_is_infrastructure(run_suite: Runner) -> None:
+    completed = run_suite(
         "import psutil\n"
         "def test_kill(board):\n"
         "    for process in psutil.Process().children(recursive=True):\n"
@@ -178,14 +178,14 @@ def test_a_virtual_board_that_dies_in_the_middle_is_trouble(run_suite: Runner) -
         "    assert board.read_memory(0x20000000, 4) == b'nothing'\n",
         fake=False,
     )
-    assert done.outcomes == {"test_kill": "infrastructure"}
-    assert done.exit_code == 3
+    assert completed.outcomes == {"test_kill": "infrastructure"}
+    assert completed.exit_code == 3
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_orphans")
-def test_two_runs_at_once_get_a_virtual_board_each(run_suite: Runner, tmp_path: Path) -> None:
-    """The first one still has its board, in the middle of a test, when the second one comes and goes."""
+def test_parallel_runs_have_their_own_virtual_boards(run_suite: Runner, tmp_path: Path) -> None:
+    """The first run still uses its board, in the middle of a test, when the second one starts and ends."""
     (tmp_path / "test_long.py").write_text(
         "import pathlib, time\n"
         f"here = pathlib.Path({str(tmp_path)!r})\n"
@@ -224,7 +224,7 @@ def test_two_runs_at_once_get_a_virtual_board_each(run_suite: Runner, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_orphans")
 def test_session_is_reused_and_renewed_after_a_reset(run_suite: Runner) -> None:
-    done = run_suite(
+    completed = run_suite(
         "import numpy as np\nimport pytest\n"
         "from hil_tests.programs import handwritten\n"
         "from utvm.session import DeviceFault\n"
@@ -235,7 +235,7 @@ def test_session_is_reused_and_renewed_after_a_reset(run_suite: Runner) -> None:
         "    return firmware([count, handwritten('bad', '  __asm__ volatile(\"udf #0\");\\n  return 0;')])\n"
         "def runs(session, image):\n    return int(session(image).run('count', X).outputs[0][0])\n"
         "def test_first(session, image):\n    assert runs(session, image) == 1\n"
-        "def test_kept(session, image):\n    assert runs(session, image) == 2\n"
+        "def test_reused(session, image):\n    assert runs(session, image) == 2\n"
         "def test_fault(session, image):\n"
         "    with pytest.raises(DeviceFault):\n        session(image).run('bad', X)\n"
         "def test_renewed(session, image):\n    assert runs(session, image) == 1\n"
@@ -244,5 +244,5 @@ def test_session_is_reused_and_renewed_after_a_reset(run_suite: Runner) -> None:
         "def test_fresh(board, session, image):\n    assert runs(session, image) == 1\n",
         fake=False,
     )
-    failed = [name for name, outcome in done.outcomes.items() if outcome != "passed"]
+    failed = [name for name, outcome in completed.outcomes.items() if outcome != "passed"]
     assert failed == ["test_fails"]

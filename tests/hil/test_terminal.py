@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on a terminal that somebody types ^C into, or closes."""
+"""A run on a terminal that gets ^C, or is closed."""
 
 import contextlib
 import json
@@ -22,20 +22,20 @@ _SUITE = (
 _CTRL_C = b"\x03"
 
 
-def _begin(folder: Path) -> tuple[int, int]:
-    """Start a run in a terminal of its own; return its process and our end once a test is under way."""
+def _start(folder: Path) -> tuple[int, int]:
+    """Start a run in a terminal of its own; return its process and our end when a test runs."""
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_suite.py").write_text(_SUITE)
     words = [
         *(sys.executable, "-m", "pytest", "-pno:cacheprovider", "-putvm.hil.plugin", "-ptests.hil.fake_board"),
         *(f"--report-dir={folder / 'build' / 'reports'}", "--board=stm32f746", "--virtual", "."),
     ]
-    here = {"FAKE_LOG": str(folder / "log"), "PYTHONPATH": str(ROOT), "COLUMNS": "200", "TERM": "xterm"}
+    variables = {"FAKE_LOG": str(folder / "log"), "PYTHONPATH": str(ROOT), "COLUMNS": "200", "TERM": "xterm"}
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
         with_usual_signals()
-        os.execve(sys.executable, words, {**os.environ, **here})
+        os.execve(sys.executable, words, {**os.environ, **variables})
     os.set_blocking(terminal, False)
     while not (folder / "sleeping").exists():
         _read(terminal)
@@ -45,7 +45,7 @@ def _begin(folder: Path) -> tuple[int, int]:
 
 
 def _read(terminal: int) -> bytes:
-    # BlockingIOError: there is nothing; OSError: the other end is closed.
+    # BlockingIOError: nothing to read; OSError: the other end is closed.
     with contextlib.suppress(OSError):
         return os.read(terminal, 1 << 16)
     return b""
@@ -58,29 +58,29 @@ def _verdict(folder: Path) -> str:
 
 @pytest.mark.slow
 def test_verdict_has_its_own_line(tmp_path: Path) -> None:
-    pid, terminal = _begin(tmp_path)
+    pid, terminal = _start(tmp_path)
     os.write(terminal, _CTRL_C)
     time.sleep(0.1)
     os.write(terminal, _CTRL_C)
-    seen, ended = b"", 0
+    output, ended = b"", 0
     while not ended:
-        seen += _read(terminal)
+        output += _read(terminal)
         ended, status = os.waitpid(pid, os.WNOHANG)
         time.sleep(0.01)
-    seen += _read(terminal)
+    output += _read(terminal)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 3
-    # The terminal's echo of the second one may come last.
-    _, _, last = seen.decode().rstrip().removesuffix("^C").rstrip().rpartition("\n")
-    # What is behind the last return to the beginning of an emptied line, without colours.
-    own = re.sub(r"\x1b\[[0-9;]*m", "", last.rpartition("\r\x1b[2K")[2])
-    assert own.startswith("NO VERDICT (interrupted)"), last
+    # The terminal's echo of the second ^C may come last.
+    _, _, last = output.decode().rstrip().removesuffix("^C").rstrip().rpartition("\n")
+    # The text after the last clearing of the line, without colours.
+    line = re.sub(r"\x1b\[[0-9;]*m", "", last.rpartition("\r\x1b[2K")[2])
+    assert line.startswith("NO VERDICT (interrupted)"), last
     assert _verdict(tmp_path) == "interrupted"
 
 
 @pytest.mark.slow
-def test_a_terminal_that_is_closed_costs_no_report(tmp_path: Path) -> None:
-    pid, terminal = _begin(tmp_path)
+def test_closed_terminal_does_not_prevent_the_report(tmp_path: Path) -> None:
+    pid, terminal = _start(tmp_path)
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the verdict follows from the outcomes."""
+"""The verdict follows from the outcomes."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from utvm.errors import ExitCode
 from utvm.hil.results import CaseResult, Outcome, Verdict, Whereabouts, board_entry, decide, first_line
 
-# What had not run has no say.
+# Tests that did not run have no influence.
 _ENDED = [outcome for outcome in Outcome if outcome is not Outcome.NOT_RUN]
 _OUTCOMES = st.lists(st.sampled_from(_ENDED), max_size=8)
 
@@ -18,27 +18,27 @@ def _cases(outcomes: list[Outcome]) -> list[CaseResult]:
 
 
 @given(_OUTCOMES, st.sampled_from(["", "OpenOCD died"]), st.booleans())
-def test_a_pass_takes_a_passed_test_and_nothing_wrong(outcomes: list[Outcome], trouble: str, interrupted: bool) -> None:
+def test_pass_needs_a_passed_test_and_no_errors(outcomes: list[Outcome], trouble: str, interrupted: bool) -> None:
     verdict, _ = decide(_cases(outcomes), trouble=trouble, interrupted=interrupted)
     nothing_wrong = not trouble and not interrupted and set(outcomes) <= {Outcome.PASSED, Outcome.SKIPPED}
     assert (verdict is Verdict.PASSED) == (nothing_wrong and Outcome.PASSED in outcomes)
 
 
 @given(_OUTCOMES)
-def test_a_test_without_an_answer_leaves_no_verdict(outcomes: list[Outcome]) -> None:
+def test_infrastructure_outcome_means_no_verdict(outcomes: list[Outcome]) -> None:
     verdict, _ = decide(_cases([*outcomes, Outcome.INFRASTRUCTURE]), trouble="", interrupted=False)
     assert verdict is Verdict.INFRASTRUCTURE
 
 
 @given(_OUTCOMES)
-def test_an_error_in_a_test_is_no_word_of_the_board(outcomes: list[Outcome]) -> None:
+def test_error_in_a_test_means_no_verdict(outcomes: list[Outcome]) -> None:
     verdict, why = decide(_cases([*outcomes, Outcome.ERROR]), trouble="", interrupted=False)
     assert verdict is (Verdict.INFRASTRUCTURE if Outcome.INFRASTRUCTURE in outcomes else Verdict.ERROR)
     assert why
 
 
 @given(_OUTCOMES)
-def test_failed_takes_an_answer_of_the_board(outcomes: list[Outcome]) -> None:
+def test_failure_needs_results_of_all_tests(outcomes: list[Outcome]) -> None:
     verdict, _ = decide(_cases(outcomes), trouble="", interrupted=False)
     answers = {Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED}
     assert (verdict is Verdict.FAILED) == (Outcome.FAILED in outcomes and set(outcomes) <= answers)
@@ -58,7 +58,7 @@ def test_exit_codes(verdict: Verdict, code: ExitCode) -> None:
     assert verdict.exit_code is code
 
 
-def test_nothing_that_ran_is_said_to_be_the_reason() -> None:
+def test_verdict_without_tests_has_a_reason() -> None:
     assert decide(_cases([Outcome.SKIPPED]), trouble="", interrupted=False) == (Verdict.ERROR, "no test ran")
 
 
@@ -74,7 +74,7 @@ def test_nothing_that_ran_is_said_to_be_the_reason() -> None:
         ("", ""),
     ],
 )
-def test_a_log_that_follows_is_left_out_where_there_is_one_line(text: str, brief: str) -> None:
+def test_first_line_omits_the_log(text: str, brief: str) -> None:
     assert first_line(text) == brief
 
 
@@ -84,24 +84,24 @@ def test_first_infrastructure_test_is_the_reason() -> None:
         CaseResult("a/test_x.py::test_2", Outcome.INFRASTRUCTURE, 0.0, "unplugged\nmore"),
         CaseResult("a/test_x.py::test_3", Outcome.INFRASTRUCTURE, 0.0, "unplugged still"),
     ]
-    lost = (Verdict.INFRASTRUCTURE, "infrastructure trouble in a/test_x.py::test_2: unplugged")
-    assert decide(cases, trouble="", interrupted=False) == lost
-    assert decide(cases, trouble="OpenOCD died", interrupted=False) == lost
+    expected = (Verdict.INFRASTRUCTURE, "infrastructure trouble in a/test_x.py::test_2: unplugged")
+    assert decide(cases, trouble="", interrupted=False) == expected
+    assert decide(cases, trouble="OpenOCD died", interrupted=False) == expected
     assert decide(cases[:1], trouble="OpenOCD died", interrupted=False)[1] == "OpenOCD died"
     assert decide(cases[:1], trouble="", interrupted=False) == (Verdict.ERROR, "a/test_x.py::test_1: a mistake")
     assert decide(cases, trouble="", interrupted=True) == (Verdict.INTERRUPTED, "interrupted before the end")
 
 
-def test_a_case_is_named_by_its_suite_and_itself() -> None:
+def test_case_is_named_by_suite_and_test() -> None:
     case = CaseResult("a/b/test_x.py::TestY::test_z[1]", Outcome.PASSED, 0.0)
     assert (case.id, case.suite, case.name) == ("x::TestY::test_z[1]", "test_x.py", "TestY::test_z[1]")
-    whole = CaseResult("a/test_x.py", Outcome.ERROR, 0.0)
-    assert (whole.id, whole.suite, whole.name) == ("x", "test_x.py", "test_x.py")
+    suite = CaseResult("a/test_x.py", Outcome.ERROR, 0.0)
+    assert (suite.id, suite.suite, suite.name) == ("x", "test_x.py", "test_x.py")
     troubled = {Outcome.FAILED, Outcome.ERROR, Outcome.INFRASTRUCTURE}
     assert {outcome for outcome in Outcome if outcome.has_trouble} == troubled
 
 
-def test_a_board_is_taken_apart_into_its_name_and_settings() -> None:
+def test_board_is_split_into_name_and_settings() -> None:
     assert board_entry("pynq-z1:driver=qemu,memory=a=b") == {
         "id": "pynq-z1:driver=qemu,memory=a=b",
         "name": "pynq-z1",
@@ -110,13 +110,13 @@ def test_a_board_is_taken_apart_into_its_name_and_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "environment", "spoken"),
+    ("kind", "environment", "title"),
     [
         ("host", "", ""),
         ("docker", "", "in docker, with other tools than the lock's"),
         ("vm", "0123456789abcdef", "in vm, environment 0123456789ab"),
     ],
 )
-def test_a_place_is_spoken_of_where_it_is_no_usual_one(kind: str, environment: str, spoken: str) -> None:
+def test_unusual_location_has_a_title(kind: str, environment: str, title: str) -> None:
     place = Whereabouts(kind, environment, "", "here", {})
-    assert (place.title, place.frozen) == (spoken, bool(environment))
+    assert (place.title, place.frozen) == (title, bool(environment))

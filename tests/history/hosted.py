@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hosted CI on this computer: it runs the workflows that ``init`` writes, as they are written.
+"""A hosted CI on this computer: it runs the workflows that ``init`` writes, unchanged.
 
-Every job begins in an empty folder and an empty home, without ``.git``. Its cache and its reports stay. A job
-restores the cache that the manuals of GitHub and GitLab name.
+Every job starts in an empty folder and an empty home, without ``.git``. Its cache and its reports stay. A job restores
+the cache that the manuals of GitHub and GitLab name.
 """
 
 import os
@@ -19,13 +19,13 @@ from typing import Any
 
 import yaml
 
-_NOTHING = ("sudo", "apt-get", "pipx")  # They would install what is here already.
+_NOTHING = ("sudo", "apt-get", "pipx")  # They would install packages that are installed already.
 MAIN = "main"
 
 
 @dataclass(frozen=True)
 class Job:
-    """An ended job: whether it passed, its summary, and its folder."""
+    """A completed job: its result, its summary, and its folder."""
 
     passed: bool
     summary: str
@@ -36,8 +36,8 @@ class HostedCI:
     """Runs jobs of a project.
 
     Args:
-        folder: its own.
-        webhook: address that news are sent to.
+        folder: a folder of its own.
+        webhook: the address for messages.
     """
 
     def __init__(self, folder: Path, webhook: str = "") -> None:
@@ -54,15 +54,17 @@ class HostedCI:
             program.write_text(f'#!/bin/sh\nexec {sys.executable} -m utvm "$@"\n' if name == "utvm" else "#!/bin/sh\n")
             program.chmod(0o755)
 
-    def _begin(self, project: Path, **variables: str) -> tuple[Path, dict[str, str]]:
+    def _prepare(self, project: Path, **variables: str) -> tuple[Path, dict[str, str]]:
         with self._counting:
             self._count += 1
             work = self._folder / f"job-{self._count}"
         shutil.copytree(project, work / "project", ignore=shutil.ignore_patterns(".git", "build"))
         (work / "home").mkdir()
         path = f"{self._folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_", "XDG_"))}
-        return work, {**kept, "PATH": path, "HOME": str(work / "home"), **variables}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_", "XDG_"))
+        }
+        return work, {**inherited, "PATH": path, "HOME": str(work / "home"), **variables}
 
     def _restore(self, work: Path, environment: Mapping[str, str], branch: str, prefix: str) -> bool:
         newest = [saved for (owner, key), saved in self._caches.items() if owner == branch and key.startswith(prefix)]
@@ -83,11 +85,11 @@ class HostedCI:
                 shutil.copytree(source, target)
             elif source.exists():
                 shutil.copy(source, target)
-        self._caches.pop((branch, key), None)  # It is the newest.
+        self._caches.pop((branch, key), None)  # The newest entry is the last.
         self._caches[branch, key] = saved
 
     def github(self, project: Path, commit: str, event: str = "schedule", base: str = "") -> Job:
-        """Run a job; one of a pull request has a base, and a branch of its own."""
+        """Run a job; for a pull request, give its base: it has a branch of its own."""
         workflow = yaml.safe_load((project / ".github/workflows/hil.yaml").read_text())
         branch = "refs/pull/1/merge" if base else MAIN
         summary = {"GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_REPOSITORY": "a/b", "GITHUB_RUN_ID": commit[:8]}
@@ -99,9 +101,9 @@ class HostedCI:
             "vars.UTVM_WHEEL": "utvm.whl",
             "secrets.UTVM_WEBHOOK": self._webhook,
         }
-        # docs.github.com, "Control the concurrency of workflows": one at a time of a group.
+        # docs.github.com, "Control the concurrency of workflows": a group runs one job at a time.
         with self._groups[_fill(workflow["concurrency"]["group"], expressions)]:
-            work, environment = self._begin(project, GITHUB_SHA=commit, GITHUB_SERVER_URL="https://x.org", **summary)
+            work, environment = self._prepare(project, GITHUB_SHA=commit, GITHUB_SERVER_URL="https://x.org", **summary)
             expressions["github.run_id"] = work.name
             passed = True
             for step in workflow["jobs"]["hil"]["steps"]:
@@ -111,21 +113,21 @@ class HostedCI:
                 ):
                     continue
                 action, settings = step.get("uses", ""), step.get("with", {})
-                # A branch restores its own caches, else those of the default branch.
+                # A branch restores its own caches, or those of the default branch.
                 if action.startswith("actions/cache/restore"):
                     any(self._restore(work, environment, name, settings["restore-keys"]) for name in (branch, MAIN))
                 elif action.startswith("actions/cache/save"):
                     self._save(work, branch, _fill(settings["key"], expressions), settings["path"].split())
                 elif "run" in step:
-                    own = {name: _fill(value, expressions) for name, value in step.get("env", {}).items()}
-                    passed &= _run("bash -e", step["run"], work, {**environment, **own})
+                    step_variables = {name: _fill(value, expressions) for name, value in step.get("env", {}).items()}
+                    passed &= _run("bash -e", step["run"], work, {**environment, **step_variables})
             return Job(passed, (work / "project" / "summary.md").read_text(), work / "project")
 
     def gitlab(self, project: Path, commit: str, event: str = "schedule", base: str = "") -> Job:
-        """Run a job; one of a merge request has a base, and a branch of its own."""
+        """Run a job; for a merge request, give its base: it has a branch of its own."""
         job: dict[str, Any] = yaml.safe_load((project / ".gitlab-ci.yml").read_text())["hil"]
         branch = "request" if base else MAIN
-        known = {
+        variables = {
             "CI_PIPELINE_SOURCE": event,
             "CI_COMMIT_SHA": commit,
             "CI_COMMIT_REF_SLUG": branch,
@@ -135,13 +137,13 @@ class HostedCI:
             "UTVM_WHEEL": "utvm.whl",
             "UTVM_WEBHOOK": self._webhook,
         }
-        # docs.gitlab.com, "Resource group": one at a time of a group, from its start to its end.
-        with self._groups[_expand(job["resource_group"], known)]:
-            work, environment = self._begin(project, **known)
-            known |= {"CI_PROJECT_DIR": str(work / "project")}
-            environment |= {name: _expand(value, known) for name, value in job["variables"].items()}
+        # docs.gitlab.com, "Resource group": a group runs one job at a time.
+        with self._groups[_expand(job["resource_group"], variables)]:
+            work, environment = self._prepare(project, **variables)
+            variables |= {"CI_PROJECT_DIR": str(work / "project")}
+            environment |= {name: _expand(value, variables) for name, value in job["variables"].items()}
             cache = job["cache"]
-            keys = [_expand(key, known) for key in (cache["key"], *cache["fallback_keys"])]
+            keys = [_expand(key, variables) for key in (cache["key"], *cache["fallback_keys"])]
             any(self._restore(work, environment, "", key) for key in keys)
             passed = _run("bash -e", "\n".join([*job["before_script"], *job["script"]]), work, environment)
             _run("bash -e", "\n".join(job["after_script"]), work, environment)

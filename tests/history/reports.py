@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of runs that are made up, and projects that remember them."""
+"""Invented reports of runs, and projects with a history of them."""
 
 import json
 import zlib
@@ -31,13 +31,13 @@ def report_of(
     outputs: str = "cd",
     hour: int = 1,
 ) -> dict[str, Any]:
-    """What report.json holds of a run on a day of November."""
+    """The content of report.json for a run on a day of November."""
     cases = tuple(
-        CaseResult(f"hil/test_it.py::{name}", Outcome(said), 0.25, "" if said == "passed" else "it said 3")
-        for name, said in (tests or {"test_a": "passed"}).items()
+        CaseResult(f"hil/test_it.py::{name}", Outcome(outcome), 0.25, "" if outcome == "passed" else "it said 3")
+        for name, outcome in (tests or {"test_a": "passed"}).items()
     )
     verdict, trouble = decide(cases, trouble="", interrupted=False)
-    made = replace(
+    run = replace(
         run_that_passed(),
         run_id=f"202611{day:02}T{hour:02}0000.000Z-{zlib.crc32((board + kind).encode()) % 65536:04x}",
         started=f"2026-11-{day:02}T{hour:02}:00:00Z",
@@ -58,44 +58,44 @@ def report_of(
             "image_sha256": "ef" * 32,
             **figures,
             unit: 1000,
-            **each,
+            **figures_of_model,
         }
-        for name, each in (models or {}).items()
+        for name, figures_of_model in (models or {}).items()
     ]
-    return {**made.as_json(), "models": entries}
+    return {**run.as_json(), "models": entries}
 
 
 def write(folder: Path, *reports: Mapping[str, Any]) -> None:
-    """Write reports as runs do."""
-    for each in reports:
-        place = folder / "build" / "reports" / str(each["run_id"])
-        place.mkdir(parents=True)
-        (place / "report.json").write_text(json.dumps(each))
+    """Write reports like runs."""
+    for report in reports:
+        folder_of_run = folder / "build" / "reports" / str(report["run_id"])
+        folder_of_run.mkdir(parents=True)
+        (folder_of_run / "report.json").write_text(json.dumps(report))
 
 
-Asked = Callable[..., Any]
+Query = Callable[..., Any]
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project without a history; it is the current folder."""
+    """A project without a history, as the current folder."""
     (tmp_path / "utvm.yaml").write_text("boards: [{board: host}]\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def asked(project: Path) -> Asked:
-    """Import reports, ask the history, and return its JSON."""
+def query(project: Path) -> Query:
+    """Import reports, query the history, and return its JSON."""
 
-    def ask(*words: str, reports: tuple[Mapping[str, Any], ...] = ()) -> Any:
+    def run(*words: str, reports: tuple[Mapping[str, Any], ...] = ()) -> Any:
         write(project, *reports)
         if reports:
-            done = inv("history.import", "build/reports")
-            assert done.returncode == 0, done.stderr
-            assert " 0 reports left out" in done.stdout, done.stdout
-        done = inv(*words, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+            completed = inv("history.import", "build/reports")
+            assert completed.returncode == 0, completed.stderr
+            assert " 0 reports left out" in completed.stdout, completed.stdout
+        completed = inv(*words, "--json")
+        assert completed.returncode == 0, completed.stderr
+        return json.loads(completed.stdout)
 
-    return ask
+    return run

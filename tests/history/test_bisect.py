@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commit that did it, found by runs between the last good and the first bad one."""
+"""The commit that caused a failure, found by runs between the last good and the first bad commit."""
 
 import subprocess
 from pathlib import Path
@@ -17,7 +17,7 @@ _MODEL = """
 def test_it(record_model, compile_for_board, firmware, session, project_model):
     library = compile_for_board(project_model.load())
     image = firmware([library])
-    samples, labels = (each[:{count}] for each in project_model.samples())
+    samples, labels = (array[:{count}] for array in project_model.samples())
     runs = [session(image).run(library.name, [sample]) for sample in samples]
     record_model("digits", image, runs, executor="host-driven", labels=labels)
 """
@@ -29,21 +29,21 @@ def _git(*words: str) -> str:
 
 
 @pytest.mark.slow
-def test_failing_commit_is_named_and_the_checkout_stays(project: Path) -> None:
-    _is_named(project)
+def test_failing_commit_is_found_and_the_checkout_stays(project: Path) -> None:
+    _bisect_a_test(project)
 
 
 @pytest.mark.nightly
-def test_a_farm_is_asked_for_it(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bisection_runs_in_a_farm(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with two_hosts(tmp_path / "farm", "host", "stm32f746") as farm:
         monkeypatch.setenv("LG_COORDINATOR", farm.address)
-        said = _is_named(project, "--in", "farm")
+        output = _bisect_a_test(project, "--in", "farm")
         with farm.client() as client:
-            (desk,) = [each for each in client.call("list")["places"] if each["place"] == "desk-host-1"]
-    assert "on host" in said and not desk["holder"]
+            (desk,) = [place for place in client.call("list")["places"] if place["place"] == "desk-host-1"]
+    assert "on host" in output and not desk["holder"]
 
 
-def _is_named(project: Path, *where: str) -> str:
+def _bisect_a_test(project: Path, *options: str) -> str:
     suite = project / "hil" / "test_small.py"
     suite.parent.mkdir()
     (project / ".gitignore").write_text("build/\n__pycache__/\nfarm/\n")
@@ -57,17 +57,17 @@ def _is_named(project: Path, *where: str) -> str:
         commits.append(_git("rev-parse", "HEAD"))
         if number in (0, 3):
             assert inv("hil").returncode == (number == 3)
-    done = inv("history.bisect", "small::test_it", *where)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"first bad: {commits[2]}\n" in done.stdout
-    assert done.stdout.endswith(": number 2\n")
+    completed = inv("history.bisect", "small::test_it", *options)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert f"first bad: {commits[2]}\n" in completed.stdout
+    assert completed.stdout.endswith(": number 2\n")
     assert _git("status", "--porcelain") == ""
     assert _git("worktree", "list").count("\n") == 0
-    return done.stdout
+    return completed.stdout
 
 
 @pytest.mark.nightly
-def test_the_commit_since_which_a_figure_is_another_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_that_changed_a_figure_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert inv("init", ".").returncode == 0
     _git("init", "-q", ".")
@@ -80,17 +80,19 @@ def test_the_commit_since_which_a_figure_is_another_is_named(tmp_path: Path, mon
         commits.append(_git("rev-parse", "HEAD"))
         if number in (0, 3):
             assert inv("hil", "--board", "host").returncode == 0
-    done = inv("history.bisect", "digits:samples")
-    assert done.returncode == 0, done.stderr
-    assert f"first bad: {commits[2]}\n" in done.stdout
+    completed = inv("history.bisect", "digits:samples")
+    assert completed.returncode == 0, completed.stderr
+    assert f"first bad: {commits[2]}\n" in completed.stdout
     assert _git("worktree", "list").count("\n") == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wrong", "said"), [("digits:flash_bytes", "no figures of digits"), ("test_x", "has no test")])
-def test_what_the_history_does_not_know_is_refused(project: Path, wrong: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "message"), [("digits:flash_bytes", "no figures of digits"), ("test_x", "has no test")]
+)
+def test_unknown_test_or_figure_is_refused(project: Path, wrong: str, message: str) -> None:
     (project / "hil").mkdir()
     (project / "hil" / "test_small.py").write_text("def test_it():\n    pass\n")
     assert inv("hil").returncode == 0
-    done = inv("history.bisect", wrong)
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    completed = inv("history.bisect", wrong)
+    assert (completed.returncode, message in completed.stderr) == (2, True), completed.stderr

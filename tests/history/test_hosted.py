@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in a hosted CI: each begins with an empty disk, and answers as if all shared one."""
+"""Jobs in a hosted CI: each starts with an empty disk, and has the results of a shared one."""
 
 import http.server
 import json
@@ -38,7 +38,7 @@ def _runs(job: Job) -> set[str]:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project as ``init`` writes it, with one board and one test, in git; it is the current folder."""
+    """A project as ``init`` writes it, with one board and one test, in git, as the current folder."""
     folder = tmp_path / "project"
     assert inv("init", str(folder)).returncode == 0
     monkeypatch.chdir(folder)
@@ -51,28 +51,28 @@ def _change(test: str, last: str, first: str) -> str:
     return f"| test, models::test_{test} | PROCESS host | passed | failed | {last[:8]}..{first[:8]} |"
 
 
-class _Taker(http.server.BaseHTTPRequestHandler):
+class _Handler(http.server.BaseHTTPRequestHandler):
     server: "_Webhook"
 
     def do_POST(self) -> None:
-        """Take a message, but not the first."""
+        """Receive a message, but refuse the first one."""
         text = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"]
-        if (answer := self.server.answers.pop(0)) == 200:
+        if (status := self.server.statuses.pop(0)) == 200:
             self.server.texts.append(text)
-        self.send_response(answer)
+        self.send_response(status)
         self.end_headers()
 
 
 class _Webhook(http.server.HTTPServer):
     def __init__(self) -> None:
-        self.texts, self.answers = list[str](), [403, 200, 200]
-        super().__init__(("127.0.0.1", 0), _Taker)
+        self.texts, self.statuses = list[str](), [403, 200, 200]
+        super().__init__(("127.0.0.1", 0), _Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
 @pytest.mark.slow
 @_SERVICES
-def test_nights_are_remembered_as_on_one_disk(service: str, project: Path, tmp_path: Path) -> None:
+def test_history_is_that_of_a_single_disk(service: str, project: Path, tmp_path: Path) -> None:
     """A breaks, B breaks while A is red, A recovers: three messages. The webhook refuses the first, once."""
     with _Webhook() as webhook:
         run = getattr(HostedCI(tmp_path / "hosted", f"http://127.0.0.1:{webhook.server_port}/"), service)
@@ -106,9 +106,7 @@ def test_nights_are_remembered_as_on_one_disk(service: str, project: Path, tmp_p
 
 @pytest.mark.nightly
 @_SERVICES
-def test_jobs_that_begin_at_once_lose_no_run_and_a_request_has_its_base(
-    service: str, project: Path, tmp_path: Path
-) -> None:
+def test_parallel_jobs_lose_no_run_and_requests_have_a_base(service: str, project: Path, tmp_path: Path) -> None:
     run = getattr(HostedCI(tmp_path / "hosted"), service)
     good, bad = _commit("1 == 1"), "2" * 40
     run(project, good, "push")
@@ -120,6 +118,6 @@ def test_jobs_that_begin_at_once_lose_no_run_and_a_request_has_its_base(
     for thread in both:
         thread.join()
     assert len(_runs(pushed[-1])) == 3
-    # On top of the bad commit a request changes nothing; on top of the good one it breaks the test.
+    # Based on the bad commit, a request changes nothing; based on the good one, it breaks the test.
     assert _change("a", good, bad) not in run(project, "5" * 40, "push", base=bad).summary
     assert _change("a", good, bad) in run(project, "6" * 40, "push", base=good).summary

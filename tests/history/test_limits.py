@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits that are relative to a baseline: they fail hil with figure, limit and the commit that crossed it."""
+"""Limits relative to a baseline: a failure names figure, limit and the commit that crossed it."""
 
 import json
 import subprocess
@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from tests.cli.running import inv
-from tests.history.reports import BAD, GOOD, WORSE, Asked, asked, project, report_of
+from tests.history.reports import BAD, GOOD, WORSE, Query, project, query, report_of
 from utvm.drivers import BoardIdentity
 from utvm.firmware import Firmware
 from utvm.hil.limits import check_limits
 from utvm.hil.results import ModelResult
 
-__all__ = ["asked", "project"]
+__all__ = ["project", "query"]
 
 _SUITE = """
 def test_it(record_model, compile_for_board, firmware, session, project_model):
@@ -28,7 +28,7 @@ def test_it(record_model, compile_for_board, firmware, session, project_model):
 """
 
 
-def _committed(folder: Path, what: str) -> str:
+def _commit(folder: Path, what: str) -> str:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
     subprocess.run([*git, "add", "-A"], cwd=folder, check=True)
     subprocess.run([*git, "commit", "-qm", what, "--allow-empty"], cwd=folder, check=True)
@@ -48,10 +48,10 @@ def test_crossed_limit_fails_and_names_the_commit(tmp_path: Path, monkeypatch: p
     text = (tmp_path / "utvm.yaml").read_text().replace("flash: 65536", "flash: +1 %")
     (tmp_path / "utvm.yaml").write_text(text)
     subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
-    good = _committed(tmp_path, "first")
+    good = _commit(tmp_path, "first")
     limit = "utvm.yaml::digits:flash"
-    done = inv("hil", "--board", "host")
-    assert done.returncode == 0, done.stdout
+    completed = inv("hil", "--board", "host")
+    assert completed.returncode == 0, completed.stdout
     assert _cases(tmp_path)[limit] == (
         "skipped",
         "utvm-baseline.yaml has no flash of digits on PROCESS host; history.changes --accept adds it",
@@ -60,22 +60,22 @@ def test_crossed_limit_fails_and_names_the_commit(tmp_path: Path, monkeypatch: p
     baseline = tmp_path / "utvm-baseline.yaml"
     assert inv("hil", "--board", "host").returncode == 0
     assert _cases(tmp_path)[limit][0] == "passed"
-    # The figure stays, and what it may be shrinks: as if the model had grown by a twentieth.
+    # A smaller baseline, as if the model had grown by a twentieth.
     (model,) = json.loads((tmp_path / "build/reports/latest/report.json").read_text())["models"]
     flash = model["flash_bytes"]
     assert f"flash: {flash}" in baseline.read_text()
     baseline.write_text(baseline.read_text().replace(str(flash), str(flash * 20 // 21)))
-    _committed(tmp_path, "second")
-    done = inv("hil", "--board", "host")
-    assert done.returncode == 1
+    _commit(tmp_path, "second")
+    completed = inv("hil", "--board", "host")
+    assert completed.returncode == 1
     outcome, message = _cases(tmp_path)[limit]
     assert outcome == "failed"
     assert message.startswith(f"flash is {flash:,} on PROCESS host, and the limit is {flash * 20 // 21 * 1.01:,.0f}")
     assert good[:12] not in message  # it was above this limit, too
-    assert "digits:flash" in done.stdout
+    assert "digits:flash" in completed.stdout
     baseline.write_text("baseline: [1]\n")
-    done = inv("hil", "--board", "host")
-    assert done.returncode == 2
+    completed = inv("hil", "--board", "host")
+    assert completed.returncode == 2
     assert _cases(tmp_path)["utvm.yaml::limits"][0] == "error"
 
 
@@ -88,56 +88,56 @@ models:
 _BOARD = BoardIdentity("stm32f746", "virtual", "", "")
 
 
-def _ran(name: str, **figures: int | None) -> ModelResult:
+def _result(name: str, **figures: int | None) -> ModelResult:
     return ModelResult(None, name, "aot", "", figures, cast(Firmware, None))
 
 
-def _judged(*models: ModelResult, commit: str | None = None) -> dict[str, tuple[str, str]]:
+def _check(*models: ModelResult, commit: str | None = None) -> dict[str, tuple[str, str]]:
     cases = check_limits(_BOARD, models, commit)
     assert all(case.duration_s == 0 for case in cases)
     return {case.node: (case.outcome.value, case.message) for case in cases}
 
 
 def test_worst_figure_of_each_model_meets_its_limit(project: Path) -> None:
-    assert _judged(_ran("m", flash_bytes=1)) == {}
+    assert _check(_result("m", flash_bytes=1)) == {}
     (project / "utvm.yaml").write_text(_PROJECT)
     node = "utvm.yaml::m:flash"
-    assert _judged(_ran("m", flash_bytes=1))[node][0] == "skipped"
-    known = {"VIRTUAL stm32f746": {"m": {"flash": 1000, "ram": 2000}}, "PROCESS host": {"m": {"flash": 1}}}
+    assert _check(_result("m", flash_bytes=1))[node][0] == "skipped"
+    values = {"VIRTUAL stm32f746": {"m": {"flash": 1000, "ram": 2000}}, "PROCESS host": {"m": {"flash": 1}}}
     baseline = project / "utvm-baseline.yaml"
-    baseline.write_text(yaml.safe_dump({"baseline": known}))
+    baseline.write_text(yaml.safe_dump({"baseline": values}))
     ram = ("passed", "")
-    assert _judged(_ran("m", flash_bytes=1100, ram_bytes=3000)) == {node: ("passed", ""), "utvm.yaml::m:ram": ram}
+    assert _check(_result("m", flash_bytes=1100, ram_bytes=3000)) == {node: ("passed", ""), "utvm.yaml::m:ram": ram}
     above = "flash is 1,101 on VIRTUAL stm32f746, and the limit is 1,100, +10 % of 1,000"
-    # What a run does not have is left out, and other models are no word on this one.
-    models = [_ran("m", flash_bytes=None), _ran("n", flash_bytes=9999), _ran("x", flash_bytes=9999)]
-    assert _judged(*models) == {}
-    assert _judged(*models, _ran("m", flash_bytes=900), _ran("m", flash_bytes=1101)) == {node: ("failed", above)}
-    assert _judged(_ran("m", flash_bytes=1101, ram_bytes=9), commit="ab" * 20) == {
+    # Missing figures are left out, and other models do not count.
+    models = [_result("m", flash_bytes=None), _result("n", flash_bytes=9999), _result("x", flash_bytes=9999)]
+    assert _check(*models) == {}
+    assert _check(*models, _result("m", flash_bytes=900), _result("m", flash_bytes=1101)) == {node: ("failed", above)}
+    assert _check(_result("m", flash_bytes=1101, ram_bytes=9), commit="ab" * 20) == {
         node: ("failed", f"{above}; with commit abababababab"),
         "utvm.yaml::m:ram": ram,
     }
     baseline.write_text("baseline: [1]\n")
-    ((name, (outcome, message)),) = _judged(_ran("m", flash_bytes=1)).items()
+    ((name, (outcome, message)),) = _check(_result("m", flash_bytes=1)).items()
     assert (name, outcome) == ("utvm.yaml::limits", "error")
     assert "utvm-baseline.yaml" in message
 
 
-def test_commit_that_crossed_a_limit_is_named_and_accepted(asked: Asked) -> None:
-    def run(day: int, commit: str, flash: int, **more: Any) -> Any:
-        return report_of(day, commit, models={"m": {"flash_bytes": flash}, "other": {}}, **more)
+def test_commit_that_crossed_a_limit_is_named_and_accepted(query: Query) -> None:
+    def run(day: int, commit: str, flash: int, **options: Any) -> Any:
+        return report_of(day, commit, models={"m": {"flash_bytes": flash}, "other": {}}, **options)
 
     project = Path.cwd()
     (project / "utvm.yaml").write_text(_PROJECT)
     other = run(9, GOOD, 77, board="nrf52840dk")
     reports = (run(3, GOOD, 1000), run(4, GOOD, 1090), run(5, BAD, 1200), run(6, WORSE, 1300), other)
-    asked("history.changes", reports=reports)
+    query("history.changes", reports=reports)
     (project / "utvm-baseline.yaml").write_text("baseline: {VIRTUAL stm32f746: {m: {flash: 1000}}}\n")
-    says = {
-        flash: _judged(_ran("m", flash_bytes=flash), commit="dd" * 20)["utvm.yaml::m:flash"][1].partition("; ")[2]
+    messages = {
+        flash: _check(_result("m", flash_bytes=flash), commit="dd" * 20)["utvm.yaml::m:flash"][1].partition("; ")[2]
         for flash in (1101, 1300)
     }
-    assert set(says.values()) == {f"last kept by commit {GOOD[:12]}, crossed by {BAD[:12]}"}
+    assert set(messages.values()) == {f"last kept by commit {GOOD[:12]}, crossed by {BAD[:12]}"}
     assert "the baseline is written" in inv("history.changes", "--accept").stdout
     assert yaml.safe_load((project / "utvm-baseline.yaml").read_text()) == {
         "baseline": {
@@ -145,9 +145,9 @@ def test_commit_that_crossed_a_limit_is_named_and_accepted(asked: Asked) -> None
             "VIRTUAL stm32f746": {"m": {"flash": 1300, "ram": 11280}},
         }
     }
-    # The newest is now within the limit, and crossed by the commit that runs.
-    grown = _judged(_ran("m", flash_bytes=1431), commit="dd" * 20)["utvm.yaml::m:flash"][1]
-    assert grown.endswith(f"; last kept by commit {WORSE[:12]}, crossed by dddddddddddd")
+    # The newest run is now within the limit, which the current commit crosses.
+    message = _check(_result("m", flash_bytes=1431), commit="dd" * 20)["utvm.yaml::m:flash"][1]
+    assert message.endswith(f"; last kept by commit {WORSE[:12]}, crossed by dddddddddddd")
 
 
 def test_accepting_needs_a_project(tmp_path: Path, project: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history's pages: in a real browser at three widths, small, with links that lead somewhere, and served."""
+"""The history's pages in a real browser at three widths: small, accessible, with valid links, and served."""
 
 import re
 import subprocess
@@ -21,12 +21,12 @@ __all__ = ["axe", "browser", "project"]
 
 _SCREENS: tuple[tuple[int, Literal["light", "dark"]], ...] = ((1280, "light"), (768, "light"), (360, "dark"))
 _CHECK = """
-    return axe.run(document).then((said) => said.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html)));
+    return axe.run(document).then((result) => result.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html)));
 """
 
 
 def _month() -> list[dict[str, Any]]:
-    """Three boards for twenty-five nights: a commit makes a model slower, a test breaks, a board goes away."""
+    """Three boards for twenty-five nights: a commit makes a model slower, a test breaks, a board is lost."""
     nights = []
     for day in range(1, 26):
         commit = GOOD if day < 25 else BAD
@@ -44,16 +44,16 @@ def _month() -> list[dict[str, Any]]:
 @pytest.fixture
 def pages(project: Path) -> Path:
     nights = _month()
-    for each in nights[-3:]:
-        each["environment"]["place"]["lease"] = {"place": "desk-1", "holder": "desk/somebody"}
+    for night in nights[-3:]:
+        night["environment"]["place"]["lease"] = {"place": "desk-1", "holder": "desk/somebody"}
     assert record(project / "build" / "history.sqlite", *nights) == ""
     write(project, *nights[24:27], *nights[-3:])
     for page in ("20261125T010000.000Z-", "20261109T010000.000Z-"):
         for folder in (project / "build" / "reports").glob(f"{page}*"):
             (folder / "index.html").write_text("<!doctype html><title>report</title>")
-    done = inv("history.export", "--format", "pages")
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(rf"{project}/build/history/index.html: 8 pages\n", done.stdout)
+    completed = inv("history.export", "--format", "pages")
+    assert completed.returncode == 0, completed.stderr
+    assert re.fullmatch(rf"{project}/build/history/index.html: 8 pages\n", completed.stdout)
     return project / "build" / "history"
 
 
@@ -70,7 +70,7 @@ def test_pages_are_accessible_and_their_links_work(browser: Browser, axe: str, p
             if width != 768:
                 assert browser.run(_CHECK) == [], f"{page}, {width} px, {scheme}"
         assert browser.run("return performance.getEntriesByType('resource').length;") == 0
-        for link in browser.run("return [...document.links].map((each) => each.getAttribute('href'));"):
+        for link in browser.run("return [...document.links].map((link) => link.getAttribute('href'));"):
             assert link == "#main" or (pages / link).is_file(), f"{page}: {link}"
             reports += "reports" in link
     assert reports > 1
@@ -92,13 +92,13 @@ _DRAG = """
 """
 
 
-def test_a_stretch_of_a_chart_is_zoomed_into_and_out_of(browser: Browser, pages: Path) -> None:
+def test_chart_is_zoomed_in_and_out(browser: Browser, pages: Path) -> None:
     browser.open(pages / "model-1.html")
     browser.look(1280, "light")
     some, again = browser.run(_DRAG)
     assert (round(some, 2), again) == (0.5, 1)
-    said = browser.run("return document.querySelector('.chart').getAttribute('aria-label');")
-    assert said == "instructions on 3 boards, between 879,703 and 879,715"
+    label = browser.run("return document.querySelector('.chart').getAttribute('aria-label');")
+    assert label == "instructions on 3 boards, between 879,703 and 879,715"
 
 
 def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
@@ -120,7 +120,7 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
     assert 'aria-label="instructions of other (host-driven): 2 steps"' in board
     flaky = next(path.read_text() for path in pages.glob("test-*") if "<h1>it::test_c" in path.read_text())
     sentence = re.search("flaky on VIRTUAL stm32f746 with a probability of (.*?) %.*? ([0-9]+) times", flaky, re.DOTALL)
-    # Even odds; 1/25 for any rate of failure; 24 * (0.01 * 0.99 ** 23 + 0.99 * 0.01 ** 23) / 2 for a steady test.
+    # Even odds: 1/25 for an unknown failure rate; 24 * (0.01 * 0.99 ** 23 + 0.99 * 0.01 ** 23) / 2 for a stable test.
     assert sentence and sentence.groups() == ("29.58", "23") and flaky.count(">20261109T010000.000Z-") == 3
     test = next(path.read_text() for path in pages.glob("test-*") if "test_b" in path.read_text())
     assert test.count("last passed: 2026-11-24 01:00:00 UTC") == 3
@@ -129,7 +129,7 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_pages_are_served_to_this_computer(pages: Path, project: Path) -> None:
+def test_pages_are_served_to_this_computer(pages: Path, project: Path) -> None:
     command = [sys.executable, "-m", "utvm", "history.export", "--format", "pages", "--serve", "0"]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -137,19 +137,19 @@ def test_the_pages_are_served_to_this_computer(pages: Path, project: Path) -> No
             server.stdout.readline()
             url = server.stdout.readline().partition(" ")[0]
             assert url.startswith("http://127.0.0.1:")
-            with urllib.request.urlopen(url, timeout=20) as answer:
-                assert answer.read() == (pages / "index.html").read_bytes()
-            # A run that ends meanwhile is shown.
+            with urllib.request.urlopen(url, timeout=20) as response:
+                assert response.read() == (pages / "index.html").read_bytes()
+            # A run that ends later is shown.
             assert record(project / "build" / "history.sqlite", report_of(26, board="newcomer")) == ""
             server.stdout.readline()
-            with urllib.request.urlopen(url, timeout=20) as answer:
-                assert b"VIRTUAL newcomer" in answer.read()
+            with urllib.request.urlopen(url, timeout=20) as response:
+                assert b"VIRTUAL newcomer" in response.read()
         finally:
             server.terminate()
             assert server.wait(20) == 3
 
 
-def test_an_empty_history_and_a_folder_that_is_none_are_refused(project: Path) -> None:
+def test_empty_history_and_invalid_folder_are_refused(project: Path) -> None:
     assert "no history yet" in inv("history.export", "--format", "pages").stderr
     write(project, report_of(1))
     assert inv("history.import", "build").returncode == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a history: written by runs, by several at once, killed, damaged, somebody else's, made again."""
+"""The file of a history: written by runs, also in parallel; killed writers; damaged, foreign and rebuilt files."""
 
 import contextlib
 import json
@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from tests.history.reports import Asked, asked, project, report_of, write
+from tests.history.reports import Query, project, query, report_of, write
 from utvm.history import record, store
 from utvm.history.store import open_history
 
-__all__ = ["asked", "project"]
+__all__ = ["project", "query"]
 
 _SUITE = "def test_it():\n    pass\n"
 
@@ -50,8 +50,8 @@ def test_reports_recreate_the_same_history(project: Path) -> None:
     assert figures["flash_bytes"] > 0
     file.unlink()
     for _ in range(2):
-        done = inv("history.import", "build")
-        assert done.returncode == 0, done.stderr
+        completed = inv("history.import", "build")
+        assert completed.returncode == 0, completed.stderr
         with open_history(file) as history:
             assert [row[1:] for row in history.execute("select * from run order by run_id")] == [
                 row[1:] for row in written
@@ -60,7 +60,7 @@ def test_reports_recreate_the_same_history(project: Path) -> None:
             assert again == outcomes
 
 
-def test_the_file_is_where_the_project_says(project: Path) -> None:
+def test_project_sets_the_file(project: Path) -> None:
     (project / "utvm.yaml").write_text("boards: [{board: host}]\nhistory: ../elsewhere.sqlite\n")
     write(project, report_of(1))
     assert "1 runs added" in inv("history.import", "build").stdout
@@ -73,7 +73,7 @@ def _write_many(path: Path, begin: int, count: int) -> None:
         assert record(path, report) == ""
 
 
-def test_several_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_parallel_writers_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=_write_many, args=(path, 100 * number, 40)) for number in range(4)]
@@ -86,85 +86,85 @@ def test_several_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_killed_writer_loses_nothing_that_was_committed(tmp_path: Path, number: int) -> None:
-    path, told = tmp_path / "history.sqlite", tmp_path / "told"
+def test_killed_writer_loses_nothing_committed(tmp_path: Path, number: int) -> None:
+    path, progress = tmp_path / "history.sqlite", tmp_path / "progress"
 
     def write_until_killed() -> None:
-        for each in range(1000):
-            assert record(path, report_of(1) | {"run_id": f"20261101T010000.{each:03}Z-0000"}) == ""
-            told.write_text(str(each + 1))
+        for run in range(1000):
+            assert record(path, report_of(1) | {"run_id": f"20261101T010000.{run:03}Z-0000"}) == ""
+            progress.write_text(str(run + 1))
 
     writer = multiprocessing.get_context("fork").Process(target=write_until_killed)
     writer.start()
     deadline = time.monotonic() + 30
-    while not told.exists() and time.monotonic() < deadline:
+    while not progress.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.05 + 0.07 * number)
     os.kill(writer.pid or 0, signal.SIGKILL)
     writer.join()
-    assert int(told.read_text() or 0) <= _runs(path) <= 1000
+    assert int(progress.read_text() or 0) <= _runs(path) <= 1000
     assert record(path, report_of(2)) == ""
 
 
 def _foreign(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as other:
-        other.execute("create table mine (x)")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table mine (x)")
 
 
 def _newer(path: Path) -> None:
     assert record(path, report_of(1)) == ""
-    with contextlib.closing(sqlite3.connect(path)) as other:
-        other.execute("pragma user_version = 99")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma user_version = 99")
 
 
-def _torn(path: Path) -> None:
+def _damaged(path: Path) -> None:
     for day in range(1, 20):
         assert record(path, report_of(day)) == ""
     content = path.read_bytes()
     path.write_bytes(content[:4096] + b"\x5a" * (len(content) - 4096))
 
 
-_SPOILT = {
+_UNUSABLE = {
     "damaged, or not a history": lambda path: path.write_bytes(b"this is no database, but it is long enough" * 9),
     "belongs to another program": _foreign,
     "history version 99 is newer": _newer,
-    "malformed": _torn,
+    "malformed": _damaged,
     "it is a folder": lambda path: path.mkdir(),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", _SPOILT)
-def test_foreign_history_file_is_one_line_and_keeps_the_verdict(project: Path, said: str) -> None:
+@pytest.mark.parametrize("message", _UNUSABLE)
+def test_unusable_history_is_a_warning(project: Path, message: str) -> None:
     file = project / "build" / "history.sqlite"
     file.parent.mkdir()
-    _SPOILT[said](file)
+    _UNUSABLE[message](file)
     before = file.read_bytes() if file.is_file() else b""
     (project / "hil").mkdir()
     (project / "hil" / "test_small.py").write_text(_SUITE)
-    done = inv("hil")
-    assert done.returncode == 0, done.stderr
-    (warning,) = (line for line in done.stdout.splitlines() if line.startswith("warning: "))
-    assert said in warning
-    assert done.stdout.splitlines()[-1].startswith("PASSED")
+    completed = inv("hil")
+    assert completed.returncode == 0, completed.stderr
+    (warning,) = (line for line in completed.stdout.splitlines() if line.startswith("warning: "))
+    assert message in warning
+    assert completed.stdout.splitlines()[-1].startswith("PASSED")
     assert json.loads((project / "build" / "reports" / "latest" / "report.json").read_text())["verdict"] == "passed"
     assert before == (file.read_bytes() if file.is_file() else b"")
-    asked = inv("history.changes")
-    assert asked.returncode in (2, 3)
-    assert len(asked.stderr.splitlines()) == 2, asked.stderr
-    assert "Traceback" not in asked.stderr
+    changes = inv("history.changes")
+    assert changes.returncode in (2, 3)
+    assert len(changes.stderr.splitlines()) == 2, changes.stderr
+    assert "Traceback" not in changes.stderr
 
 
-def test_a_history_that_is_not_there_or_full_is_said(project: Path) -> None:
-    done = inv("history.changes", "--flaky")
-    assert (done.returncode, "no history yet" in done.stderr) == (2, True)
+def test_missing_or_full_history_is_reported(project: Path) -> None:
+    completed = inv("history.changes", "--flaky")
+    assert (completed.returncode, "no history yet" in completed.stderr) == (2, True)
     shutil.rmtree(project / "build", ignore_errors=True)
     (project / "build").mkdir()
     (project / "build" / "history.sqlite").symlink_to("/dev/full")
     assert record(project / "build" / "history.sqlite", report_of(1)).startswith("the history was not written: ")
 
 
-def test_an_older_history_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_history_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "history.sqlite"
     assert record(path, report_of(1)) == ""
     migrations = store.MIGRATIONS
@@ -175,7 +175,7 @@ def test_an_older_history_is_brought_up_to_date(tmp_path: Path, monkeypatch: pyt
         assert history.execute("pragma user_version").fetchone()[0] == len(migrations) + 1
 
 
-def test_a_history_of_the_first_version_gets_who_had_the_boards(tmp_path: Path) -> None:
+def test_first_version_is_migrated_to_leases(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.executescript(store.MIGRATIONS[0])
@@ -192,30 +192,30 @@ def test_a_history_of_the_first_version_gets_who_had_the_boards(tmp_path: Path) 
     assert [tuple(row) for row in rows] == [("old", None, None), (report["run_id"], "desk-1", "desk/me")]
 
 
-def test_reports_that_cannot_be_read_are_left_out_by_name(project: Path) -> None:
+def test_unreadable_reports_are_named(project: Path) -> None:
     write(project, report_of(1))
     (project / "build" / "reports" / "x").mkdir()
     (project / "build" / "reports" / "x" / "report.json").write_text("{")
     (project / "build" / "reports" / "x" / "nightly.json").write_text("{}")
-    done = inv("history.import", "build")
-    assert done.returncode == 0
-    assert done.stdout.count("warning: left out: ") == 2
-    assert "1 runs added, 0 already there, 2 reports left out" in done.stdout
+    completed = inv("history.import", "build")
+    assert completed.returncode == 0
+    assert completed.stdout.count("warning: left out: ") == 2
+    assert "1 runs added, 0 already there, 2 reports left out" in completed.stdout
     assert inv("history.import", "nowhere").returncode == 2
 
 
-def test_another_history_is_merged_by_run(asked: Asked, project: Path) -> None:
+def test_another_history_is_merged_by_run(query: Query, project: Path) -> None:
     nights = [
-        report_of(day, tests={"test_a": "passed", "test_b": word}, models={"digits": {"instructions": 1000 + day}})
-        for day, word in ((1, "passed"), (2, "failed"), (3, "failed"))
+        report_of(day, tests={"test_a": "passed", "test_b": outcome}, models={"digits": {"instructions": 1000 + day}})
+        for day, outcome in ((1, "passed"), (2, "failed"), (3, "failed"))
     ]
-    # Boards and tests have other numbers there.
+    # Boards and tests have other ids in the second history.
     other = report_of(4, tests={"test_c": "passed"}, models={"other": {}}, board="host", kind="process")
-    mine, theirs, whole = project / "build" / "history.sqlite", project / "theirs.sqlite", project / "whole.sqlite"
-    assert record(mine, *nights[:2]) == record(theirs, other, *reversed(nights[1:])) == ""
-    assert record(whole, *nights, other) == ""
-    done = inv("history.import", "theirs.sqlite")
-    assert done.stdout.endswith("2 runs added, 1 already there, 0 reports left out\n"), done.stderr
+    own, theirs, expected = project / "build" / "history.sqlite", project / "theirs.sqlite", project / "whole.sqlite"
+    assert record(own, *nights[:2]) == record(theirs, other, *reversed(nights[1:])) == ""
+    assert record(expected, *nights, other) == ""
+    completed = inv("history.import", "theirs.sqlite")
+    assert completed.stdout.endswith("2 runs added, 1 already there, 0 reports left out\n"), completed.stderr
     assert "0 runs added, 3 already there" in inv("history.import", "theirs.sqlite").stdout
 
     def rows(path: Path) -> list[list[tuple[object, ...]]]:
@@ -228,6 +228,6 @@ def test_another_history_is_merged_by_run(asked: Asked, project: Path) -> None:
         with contextlib.closing(sqlite3.connect(path)) as history:
             return [sorted(history.execute(query).fetchall(), key=repr) for query in queries]
 
-    assert rows(mine) == rows(whole)
+    assert rows(own) == rows(expected)
     (project / "text.sqlite").write_text("no history")
     assert inv("history.import", "text.sqlite").returncode == 2

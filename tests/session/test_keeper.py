@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from tests.hil.fake_board import FakeBench
+from tests.hil.fake_board import FakeConnection
 from utvm import boards
 from utvm.drivers import Connection
 from utvm.errors import BoardError, CompileError, ProbeError, TransportError
@@ -20,12 +20,12 @@ _FAULT = DeviceFault(FaultRecord(Meaning("UsageFault"), {"sp": 0x20001000}, ARCH
 
 
 @pytest.fixture
-def bench() -> FakeBench:
-    return FakeBench(boards.load("stm32f746"), 1)
+def bench() -> FakeConnection:
+    return FakeConnection(boards.load("stm32f746"), 1)
 
 
 @pytest.fixture
-def keeper(bench: FakeBench, tmp_path: Path) -> BoardHolder:
+def keeper(bench: FakeConnection, tmp_path: Path) -> BoardHolder:
     made = BoardHolder(bench.board, BoardSelection(kind="virtual"), tmp_path)
     made._connection = cast(Connection, bench)
     return made
@@ -45,13 +45,13 @@ def test_what_a_live_board_says_or_a_test_finds_is_not(keeper: BoardHolder, erro
 
 @pytest.mark.parametrize("error", [BoardError("refused"), AssertionError(), KeyError("x")])
 def test_nothing_is_the_tests_own_fault_once_openocd_has_died(
-    keeper: BoardHolder, bench: FakeBench, error: Exception
+    keeper: BoardHolder, bench: FakeConnection, error: Exception
 ) -> None:
     bench.openocd_died = True
     assert "OpenOCD ended" in keeper.board_failure(error)
 
 
-def test_a_board_that_answers_nothing_any_more_is_trouble(keeper: BoardHolder, bench: FakeBench) -> None:
+def test_a_board_that_answers_nothing_any_more_is_trouble(keeper: BoardHolder, bench: FakeConnection) -> None:
     bench.silent = True
     assert "no answer" in keeper.board_failure(BoardError("cannot be halted"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a fake USB bus in place of Linux's, in each Python that has this folder on its path.
+"""Replaces Linux's USB bus by a fake one, in each Python with this folder on its path.
 
 The environment variable ``FAKE_USB`` names its folder: see ``tests/probe/fake_usb.py``.
 """

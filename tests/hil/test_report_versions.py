@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of every version that there was: as they were written, against their schemas, through one reader."""
+"""Reports of every version: validated by their schemas, and read by one reader."""
 
 import contextlib
 import json
@@ -17,21 +17,21 @@ from utvm.hil.results import case_id
 from utvm.hil.schemas import MAX_BYTES, read_report
 from utvm.paths import ROOT
 
-# Written by runs, of version 1 in several of its shapes; names of people and computers were replaced.
+# Written by runs, for version 1 in several shapes; names of people and computers are replaced.
 SAMPLES = Path(__file__).parent / "samples"
 _REPORTS = sorted(SAMPLES.glob("report-*.json"))
 
 
 def _shape(value: Any) -> Any:
-    """The keys of a report, all the way down; of a list, those of its first entry."""
+    """The keys of a report at all levels; of a list, those of its first entry."""
     if isinstance(value, dict):
-        own = ("tools", "values", "settings")
-        return {key: key != "lease" and _shape(each) for key, each in value.items() if key not in own}
+        open_keys = ("tools", "values", "settings")
+        return {key: key != "lease" and _shape(entry) for key, entry in value.items() if key not in open_keys}
     return [_shape(value[0])] if isinstance(value, list) and value else None
 
 
 @pytest.mark.parametrize("sample", sorted(SAMPLES.iterdir()), ids=lambda path: str(path.stem))
-def test_a_report_is_what_the_schema_of_its_version_says(sample: Path) -> None:
+def test_report_is_valid_by_its_schema(sample: Path) -> None:
     content = json.loads(sample.read_text())
     kind, version = sample.stem.split("-")[:2]
     assert content["schema_version"] == int(version)
@@ -51,21 +51,21 @@ def test_every_version_has_samples() -> None:
         assert versions == {str(n + 1) for n in range(schema["properties"]["schema_version"]["const"])}
 
 
-def test_every_report_is_read_into_one_shape() -> None:
+def test_all_versions_are_read_into_one_shape() -> None:
     (present,) = (path for path in _REPORTS if path.stem == "report-5-virtual")
     shape = _shape(read_report(present))
     for sample in _REPORTS:
         content = read_report(sample)
-        found = _shape(content)
-        assert set(found) == set(shape), sample
+        keys = _shape(content)
+        assert set(keys) == set(shape), sample
         for part in ("source", "board", "environment", "tests"):
-            assert found[part] == shape[part], (sample, part)
-        own = {"instructions", "cycles", "ns"}
+            assert keys[part] == shape[part], (sample, part)
+        units = {"instructions", "cycles", "ns"}
         for model in content["models"]:
-            assert set(model) - own == set(shape["models"][0]) - own, sample
+            assert set(model) - units == set(shape["models"][0]) - units, sample
 
 
-def test_what_version_1_did_not_say_is_not_made_up() -> None:
+def test_missing_data_of_version_1_is_none() -> None:
     content = read_report(SAMPLES / "report-1-virtual.json")
     assert content["schema_version"] == 1
     assert content["source"] == {"commit": None, "dirty": None}
@@ -77,26 +77,26 @@ def test_what_version_1_did_not_say_is_not_made_up() -> None:
     assert earliest["trouble"] == ""
 
 
-def test_unrun_and_uncounted_have_words_in_all_versions(tmp_path: Path) -> None:
+def test_unrun_and_uncounted_are_marked_in_all_versions(tmp_path: Path) -> None:
     content = json.loads((SAMPLES / "report-2-process.json").read_text())
     first, second, *_ = content["tests"]
     first |= {"outcome": "skipped", "message": "not run: interrupted before the end"}
     second |= {"outcome": "skipped", "message": "not on this board: it has no debug port"}
     content["models"][0]["ns"] = 0
     (tmp_path / "report.json").write_text(json.dumps(content | {"verdict": "interrupted", "exit_code": 3}))
-    told = read_report(tmp_path / "report.json")
-    assert [(test["outcome"], test["message"]) for test in told["tests"][:2]] == [
+    report = read_report(tmp_path / "report.json")
+    assert [(test["outcome"], test["message"]) for test in report["tests"][:2]] == [
         ("not run", "interrupted before the end"),
         ("skipped", "not on this board: it has no debug port"),
     ]
-    assert told["models"][0]["ns"] is None
+    assert report["models"][0]["ns"] is None
     present = read_report(SAMPLES / "report-3-process.json")
     assert {test["outcome"] for test in present["tests"]} == {"passed", "skipped", "not run"}
 
 
-def test_a_test_has_one_name_in_all_versions() -> None:
+def test_name_of_a_test_is_the_same_in_all_versions() -> None:
     known = {test["id"] for test in read_report(SAMPLES / "report-3-virtual.json")["tests"]}
-    # The suites rpc and digits, each time.
+    # All samples have the suites rpc and digits.
     for version in (1, 2):
         earlier = {test["id"] for test in read_report(SAMPLES / f"report-{version}-virtual.json")["tests"]}
         assert len(earlier) > 15
@@ -113,7 +113,7 @@ def test_a_test_has_one_name_in_all_versions() -> None:
         ("hil_tests/test_broken.py", "broken"),
     ],
 )
-def test_a_test_is_called_the_same_wherever_pytest_was_started(node: str, name: str) -> None:
+def test_name_of_a_test_does_not_depend_on_the_folder(node: str, name: str) -> None:
     assert case_id(node) == name
 
 
@@ -122,9 +122,9 @@ def test_counts_of_a_virtual_board_are_never_cycles() -> None:
         content = read_report(sample)
         kind = content["board"]["kind"]
         unit = {"virtual": "instructions", "process": "ns"}[kind]
-        for each in content["statistics"]:
-            assert "cycles" not in each["values"], sample
-            assert unit in each["values"] or "of each operator" in each["name"], sample
+        for entry in content["statistics"]:
+            assert "cycles" not in entry["values"], sample
+            assert unit in entry["values"] or "of each operator" in entry["name"], sample
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_counts_of_a_virtual_board_are_never_cycles() -> None:
         ('{"schema_version": 3, "run_id": 7}', r"\$.*required"),
     ],
 )
-def test_what_is_no_report_is_refused_in_words(content: str, words: str, tmp_path: Path) -> None:
+def test_error_about_another_file_is_clear(content: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.write_text(content)
     with pytest.raises(ConfigError, match=words):
@@ -146,33 +146,33 @@ def test_what_is_no_report_is_refused_in_words(content: str, words: str, tmp_pat
         read_report(tmp_path / "none.json")
 
 
-def test_the_schemas_hold_the_present_figures() -> None:
+def test_schemas_have_all_figures() -> None:
     for path in (schemas.REPORT, schemas.NIGHTLY):
         assert path.read_text() == schemas.schema_text(path), "run ./inv docs.site --pages"
 
 
 _ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda each: st.lists(each, max_size=2) | st.dictionaries(st.text(max_size=3), each, max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
 )
 
 
-def _places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The ways to everything in a report."""
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to all entries of a report."""
     keys = list(value) if isinstance(value, dict) else list(range(min(len(value), 2)))
-    ways = [(*way, key) for key in keys]
-    deeper = [_places(value[key], (*way, key)) for key in keys if isinstance(value[key], dict | list)]
-    return ways + [each for some in deeper for each in some]
+    paths = [(*path, key) for key in keys]
+    deeper = [_paths(value[key], (*path, key)) for key in keys if isinstance(value[key], dict | list)]
+    return paths + [inner for group in deeper for inner in group]
 
 
 def _read_with_damage(folder: Path, sample: Path, choose: st.DataObject) -> None:
     content = json.loads(sample.read_text())
-    *way, last = choose.draw(st.sampled_from(_places(content)))
-    place = content
-    for key in way:
-        place = place[key]
-    place[last] = choose.draw(_ANYTHING)
+    *path, last = choose.draw(st.sampled_from(_paths(content)))
+    entry = content
+    for key in path:
+        entry = entry[key]
+    entry[last] = choose.draw(_ANYTHING)
     (folder / "report.json").write_text(json.dumps(content))
     with contextlib.suppress(ConfigError):
         read_report(folder / "report.json")
@@ -180,7 +180,7 @@ def _read_with_damage(folder: Path, sample: Path, choose: st.DataObject) -> None
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(_REPORTS), st.data())
-def test_a_damaged_report_is_read_or_refused(tmp_path: Path, sample: Path, choose: st.DataObject) -> None:
+def test_damaged_report_is_read_or_refused(tmp_path: Path, sample: Path, choose: st.DataObject) -> None:
     _read_with_damage(tmp_path, sample, choose)
 
 
@@ -192,13 +192,13 @@ def test_many_damaged_reports_are_read_or_refused(tmp_path: Path, sample: Path, 
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"schema_version": []}', '{"schema_version": {}}', "7", "{"])
-def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
+def test_other_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(ConfigError, match=r"report\.json: is "):
         read_report(tmp_path / "report.json")
 
 
-def test_a_report_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
+def test_large_file_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "report.json").open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(ConfigError, match="is longer than"):

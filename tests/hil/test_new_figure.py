@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A figure that is added in one place is wherever figures are."""
+"""A figure that is added in one place appears in all outputs."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -34,10 +34,10 @@ _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
 
 @pytest.fixture
 def run(small_firmware: Firmware, monkeypatch: pytest.MonkeyPatch) -> RunReport:
-    """A run's report, with the figure in the table."""
+    """The report of a run, with the figure in the table."""
     monkeypatch.setattr(figures, "FIGURES", (*figures.FIGURES, _CODE))
     monkeypatch.setattr(schemas, "FIGURES", figures.FIGURES)
-    one = RunResult((np.array([[0, 1]], np.float32),), 30, "instructions", 0)
+    result = RunResult((np.array([[0, 1]], np.float32),), 30, "instructions", 0)
     return RunReport(
         run_id="20261120T134513.482Z-3f9a",
         started="2026-11-20T13:45:13Z",
@@ -47,13 +47,13 @@ def run(small_firmware: Firmware, monkeypatch: pytest.MonkeyPatch) -> RunReport:
             "ab" * 32, "0c" * 32, Whereabouts("host", "", "ef" * 32, "here", dict.fromkeys(_TOOLS, "1.0"))
         ),
         cases=(CaseResult("hil_tests/test_flash.py::test_a", Outcome.PASSED, 0.5),),
-        models=(summarise("twice", small_firmware, [one], executor="host-driven"),),
+        models=(summarise("twice", small_firmware, [result], executor="host-driven"),),
         verdict=Verdict.PASSED,
         trouble="",
     )
 
 
-def test_it_is_in_every_file_of_a_report(run: RunReport, tmp_path: Path) -> None:
+def test_figure_is_in_every_file_of_a_report(run: RunReport, tmp_path: Path) -> None:
     directory = report.write_report(run, tmp_path)
     (model,) = json.loads((directory / "report.json").read_text())["models"]
     assert model["code_bytes"] == {"twice": 7}
@@ -61,13 +61,13 @@ def test_it_is_in_every_file_of_a_report(run: RunReport, tmp_path: Path) -> None
     assert "of code" in page.text
     assert "7 bytes" in page.text
     properties = {
-        each.get("name"): each.get("value") for each in ET.fromstring(report.render_junit(run)).iter("property")
+        entry.get("name"): entry.get("value") for entry in ET.fromstring(report.render_junit(run)).iter("property")
     }
     assert properties["twice, host-driven: code_bytes"] == '{"twice": 7}'
     assert html.render_page(run).count("Machine code of each operator.") == 1
 
 
-def test_the_schema_asks_for_it(run: RunReport) -> None:
+def test_figure_is_in_the_schema(run: RunReport) -> None:
     content = run.as_json()
     schemas.check_schema(content, schemas.REPORT)
     content["models"][0]["code_bytes"] = -1  # type: ignore[index]
@@ -79,17 +79,17 @@ def test_the_schema_asks_for_it(run: RunReport) -> None:
     assert "Machine code of each operator." in schemas.schema_text(schemas.NIGHTLY)
 
 
-def test_it_is_in_the_lines_of_a_run(run: RunReport, tmp_path: Path) -> None:
+def test_figure_is_printed(run: RunReport, tmp_path: Path) -> None:
     assert figures.figures_line(run.models[0].figures).endswith(" B RAM, 7 bytes of code")
     with (tmp_path / "out").open("w") as out:
         Display(out).close(run, None)
-    said = (tmp_path / "out").read_text()
-    assert "of code" in said
-    assert "7 bytes" in said
+    output = (tmp_path / "out").read_text()
+    assert "of code" in output
+    assert "7 bytes" in output
 
 
-def test_it_is_in_the_report_on_a_night(run: RunReport, tmp_path: Path) -> None:
-    one = BoardResult(
+def test_figure_is_in_the_nightly_report(run: RunReport, tmp_path: Path) -> None:
+    result = BoardResult(
         label="a",
         board=BoardIdentity("stm32f746", "virtual"),
         place="host",
@@ -99,7 +99,7 @@ def test_it_is_in_the_report_on_a_night(run: RunReport, tmp_path: Path) -> None:
         content=run.as_json(),
         source=report.write_report(run, tmp_path / "one"),
     )
-    night = NightlyReport(run.run_id, run.started, run.checkout, 1, 1.0, (one,), interrupted=False)
+    night = NightlyReport(run.run_id, run.started, run.checkout, 1, 1.0, (result,), interrupted=False)
     directory = nightly.write_report(night, tmp_path / "all")
     assert "7 bytes" in Page((directory / "index.html").read_text()).text
     (board,) = json.loads((directory / "nightly.json").read_text())["boards"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a history answers at the edges of its windows and lists, asked in this process."""
+"""A history at the boundaries of its windows and lists, queried in this process."""
 
 import json
 import os
@@ -31,9 +31,9 @@ _NEWEST = parse_time("2026-11-25T12:00:00Z")
 _DAY = 24 * 60 * 60
 
 
-def _run(at: int, commit: str = GOOD, **more: Any) -> dict[str, Any]:
-    """What report.json holds of a run that began at a second."""
-    report = report_of(1, commit, **more)
+def _run(at: int, commit: str = GOOD, **options: Any) -> dict[str, Any]:
+    """The content of report.json for a run that started at this second."""
+    report = report_of(1, commit, **options)
     return {**report, "started": format_time(at), "run_id": f"{at}-{report['board']['id']}-{report['board']['kind']}"}
 
 
@@ -71,14 +71,14 @@ def test_trend_line_has_first_changed_and_last_values(history: sqlite3.Connectio
     assert list(chart_pages(history, _NEWEST + _DAY)) == []
 
 
-def test_a_page_has_the_charts_and_lines_that_change_most(history: sqlite3.Connection) -> None:
+def test_page_has_the_charts_that_change_most(history: sqlite3.Connection) -> None:
     figures = [f"figure_{number:02}" for number in range(13)]
     boards = [f"board-{number}" for number in range(9)]
-    for turn in range(3):
+    for number in range(3):
         # The last figure changes twice, on the last board only.
         for board in boards:
-            last = turn if board == boards[-1] else 0
-            _add(history, _counts(_NEWEST + turn, board, **{**dict.fromkeys(figures, 5), figures[-1]: last}))
+            last = number if board == boards[-1] else 0
+            _add(history, _counts(_NEWEST + number, board, **{**dict.fromkeys(figures, 5), figures[-1]: last}))
     (page,) = chart_pages(history, _NEWEST + 2 - 90 * _DAY)
     assert [chart.figure for chart in page.charts] == [figures[-1], *figures[:11]]
     assert [line.name.split()[1] for line in page.charts[0].lines] == [f"{boards[-1]},"] + [
@@ -88,13 +88,13 @@ def test_a_page_has_the_charts_and_lines_that_change_most(history: sqlite3.Conne
     assert page.charts[0].lines[0].steps == 2
 
 
-def test_pages_draw_each_step_and_say_what_a_month_had(history: sqlite3.Connection, tmp_path: Path) -> None:
+def test_pages_draw_steps_and_a_month_s_tests(history: sqlite3.Connection, tmp_path: Path) -> None:
     month = _NEWEST - 30 * _DAY
-    lost = {"test_a": "infrastructure"}
+    infrastructure = {"test_a": "infrastructure"}
     runs = {month - 1: 7, month: 4, month + 3 * _DAY: 4, month + 15 * _DAY: 8, _NEWEST: 6}
     _add(history, *(_counts(at, ram_bytes=value, samples=3) for at, value in runs.items()))
     _add(history, _run(month - 2, tests={"test_old": "failed"}), _run(month + 1, tests={"test_new": "failed"}))
-    _add(history, _run(month - 3, tests=lost), _run(_NEWEST - 1, tests=lost))
+    _add(history, _run(month - 3, tests=infrastructure), _run(_NEWEST - 1, tests=infrastructure))
     assert write_pages(history, tmp_path / "pages", tmp_path) == 4
     board = next((tmp_path / "pages").glob("board-*.html")).read_text()
     assert re.findall(r'class="course" d="([^"]+)"', board) == ["M0 27.0H110.0V3.0H220.0V15.0H220", "M0 15.0H220"]
@@ -109,7 +109,7 @@ def test_pages_draw_each_step_and_say_what_a_month_had(history: sqlite3.Connecti
     assert "left out" not in index
 
 
-def test_lists_of_pages_end_and_say_how_much_is_left_out(history: sqlite3.Connection, tmp_path: Path) -> None:
+def test_long_lists_of_pages_are_shortened(history: sqlite3.Connection, tmp_path: Path) -> None:
     tests = {f"test_{number:03}": "failed" for number in range(103)}
     _add(history, _run(_NEWEST - _DAY, tests=dict.fromkeys(tests, "passed")), _run(_NEWEST, BAD, tests=tests))
     for number in range(101):
@@ -120,7 +120,7 @@ def test_lists_of_pages_end_and_say_how_much_is_left_out(history: sqlite3.Connec
     assert len(re.findall(r'href="test-\d+.html"', index)) == 100
 
 
-def test_one_run_alone_is_a_page_and_an_empty_history_is_none(history: sqlite3.Connection, tmp_path: Path) -> None:
+def test_single_run_has_a_page_and_empty_history_none(history: sqlite3.Connection, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the history is empty"):
         write_pages(history, tmp_path / "pages", tmp_path)
     assert EXPORTS["metrics"](history).count("\n") == 6
@@ -137,8 +137,8 @@ def test_one_run_alone_is_a_page_and_an_empty_history_is_none(history: sqlite3.C
     assert 'd="M0 3.0H220.0V27.0H220"' in (tmp_path / "pages" / "board-2.html").read_text()
 
 
-def test_a_page_is_written_again_only_if_it_changed(history: sqlite3.Connection, tmp_path: Path) -> None:
-    """And a board whose runs were all interrupted is not down."""
+def test_page_is_rewritten_only_if_changed(history: sqlite3.Connection, tmp_path: Path) -> None:
+    """A board whose runs were all interrupted is not down."""
     _add(history, {**_run(_NEWEST), "verdict": "interrupted"})
     write_pages(history, tmp_path, tmp_path)
     page = tmp_path / "index.html"
@@ -151,7 +151,7 @@ def test_a_page_is_written_again_only_if_it_changed(history: sqlite3.Connection,
     assert page.read_text() == text
 
 
-def test_a_computer_without_a_clock_has_a_history_too(history: sqlite3.Connection) -> None:
+def test_history_works_with_times_of_1970(history: sqlite3.Connection) -> None:
     _add(history, _run(0, tests={"test_a": "passed"}), _run(1, BAD, tests={"test_a": "failed"}))
     (state,) = last_good(history, "test_a")
     assert (state.now, state.good, state.bad) == ("failed", GOOD, BAD)
@@ -160,70 +160,74 @@ def test_a_computer_without_a_clock_has_a_history_too(history: sqlite3.Connectio
 def test_metrics_cover_thirty_days_and_badges_fit(history: sqlite3.Connection) -> None:
     month = _NEWEST - 30 * _DAY
     _add(history, _run(_NEWEST), _run(month, board="edge"), _run(month - 1, board="gone"))
-    said = EXPORTS["metrics"](history)
-    assert 'name="edge"' in said
-    assert 'name="gone"' not in said
+    metrics = EXPORTS["metrics"](history)
+    assert 'name="edge"' in metrics
+    assert 'name="gone"' not in metrics
     badge = EXPORTS["badge"](history)
     assert 'width="106"' in badge and '<rect x="52" width="54"' in badge
     assert "#1a7f4b" in badge
 
 
-def test_a_summary_has_the_first_line_of_a_failure(history: sqlite3.Connection) -> None:
+def test_summary_has_the_first_line_of_a_failure(history: sqlite3.Connection) -> None:
     report = _run(_NEWEST, tests={"test_a": "failed"})
     report["tests"][0]["message"] = "first\nsecond"
     assert "| it::test_a | VIRTUAL stm32f746 | first |" in EXPORTS["summary"](_add(history, report))
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "said"),
+    ("was", "now", "text"),
     [(1000, 1001, "+1 (+0.10 %)"), (0, 2, "+2"), (0.5, 0.25, "-0.25 (-50.00 %)"), ("a", 1, ""), (1, "b", "")],
 )
-def test_a_difference_is_in_numbers_and_in_percent(was: float | str, now: float | str, said: str) -> None:
-    assert Change("f", "m", "b", was, now, None, None, "").difference == said
+def test_difference_is_in_numbers_and_percent(was: float | str, now: float | str, text: str) -> None:
+    assert Change("f", "m", "b", was, now, None, None, "").difference == text
 
 
-def _cycles(at: int, value: int, commit: str = GOOD, **more: Any) -> dict[str, Any]:
-    return _run(at, commit, kind="physical", models={"m": {"cycles": value}}, **more)
+def _cycles(at: int, value: int, commit: str = GOOD, **options: Any) -> dict[str, Any]:
+    return _run(at, commit, kind="physical", models={"m": {"cycles": value}}, **options)
 
 
 def test_measured_change_needs_five_runs_on_each_side(history: sqlite3.Connection) -> None:
-    for turn in range(5):
-        _add(history, _cycles(_NEWEST + turn, 1000 + turn))
-        _add(history, _cycles(_NEWEST + 100 + turn, 2000 + turn, BAD if turn else WORSE))
-        # What has not changed is not told of, and neither is what chance explains.
-        _add(history, *(_cycles(_NEWEST + at + turn, 7, board="steady") for at in (0, 100)))
+    for number in range(5):
+        _add(history, _cycles(_NEWEST + number, 1000 + number))
+        _add(history, _cycles(_NEWEST + 100 + number, 2000 + number, BAD if number else WORSE))
+        # Unchanged figures and differences by chance are not reported.
+        _add(history, *(_cycles(_NEWEST + at + number, 7, board="steady") for at in (0, 100)))
     (change,) = changes(history, _NEWEST + 100)
     assert (change.was, change.now, change.last, change.first) == (1002, 2002, GOOD, WORSE)
     assert change.sure == pytest.approx(1 - 2 / 252, abs=1e-5)
     assert change.at == format_time(_NEWEST + 100)
-    # One run since is compared together with four before; none is no change, and neither are four before.
+    # One later run is compared together with four earlier ones; without later runs there is no change.
     assert [later.now for later in changes(history, _NEWEST + 104)] == [2002]
     assert changes(history, _NEWEST + 105) == []
     assert changes(history, _NEWEST + 4) == []
 
 
 def test_ten_nearest_measured_runs_are_compared(history: sqlite3.Connection) -> None:
-    _add(history, *(_cycles(_NEWEST + turn, 9000 if turn < 10 else 1000 + turn) for turn in range(20)))
-    _add(history, *(_cycles(_NEWEST + 100 + turn, 1900 if turn < 2 else 2000 + turn, BAD) for turn in range(12)))
+    _add(history, *(_cycles(_NEWEST + n, 9000 if n < 10 else 1000 + n) for n in range(20)))
+    _add(
+        history, *(_cycles(_NEWEST + 100 + number, 1900 if number < 2 else 2000 + number, BAD) for number in range(12))
+    )
     (change,) = changes(history, _NEWEST + 100)
     assert (change.was, change.now, change.at) == (1016.5, 2006.5, format_time(_NEWEST + 102))
     assert change.sure == pytest.approx(1 - 2 / 184756, abs=1e-5)
 
 
-def test_a_test_that_turned_is_told_of_with_its_last_turn(history: sqlite3.Connection) -> None:
-    words = {1: ("passed", GOOD), 2: ("failed", BAD), 3: ("passed", WORSE), 4: ("failed", BAD), 5: ("failed", GOOD)}
-    _add(history, *(_run(_NEWEST + at, commit, tests={"test_a": said}) for at, (said, commit) in words.items()))
+def test_change_of_a_test_is_its_last_one(history: sqlite3.Connection) -> None:
+    outcomes = {1: ("passed", GOOD), 2: ("failed", BAD), 3: ("passed", WORSE), 4: ("failed", BAD), 5: ("failed", GOOD)}
+    _add(
+        history, *(_run(_NEWEST + at, commit, tests={"test_a": outcome}) for at, (outcome, commit) in outcomes.items())
+    )
     (change,) = changes(history, _NEWEST + 2)
     assert (change.was, change.now, change.last, change.first) == ("passed", "failed", WORSE, BAD)
     assert change.at == format_time(_NEWEST + 4)
     assert changes(history, _NEWEST + 4)[0].first == BAD
-    # One answer is no change, and what has ended as it began is none.
+    # A single result is no change, and neither is a return to the first result.
     assert changes(history, _NEWEST + 1) != []
     assert changes(history, _NEWEST + 3) == []
     assert changes(history, _NEWEST + 5) == []
 
 
-def test_a_failure_is_remembered_for_thirty_days(history: sqlite3.Connection) -> None:
+def test_failure_counts_for_thirty_days(history: sqlite3.Connection) -> None:
     failed, passed = {"test_a": "failed"}, {"test_a": "passed"}
     _add(history, _run(_NEWEST - 30 * _DAY, tests=failed), _run(_NEWEST, BAD, tests=passed))
     _add(history, _run(_NEWEST - 30 * _DAY - 1, board="older", tests=failed))
@@ -251,7 +255,7 @@ def test_test_suffix_selects_a_unique_test(history: sqlite3.Connection) -> None:
         trend(history, "x")
 
 
-def test_equal_names_are_kept_apart_and_the_worse_counts(history: sqlite3.Connection) -> None:
+def test_equal_names_are_separate_and_the_worse_counts(history: sqlite3.Connection) -> None:
     report = _counts(_NEWEST, ram_bytes=1)
     model = report["models"][0]
     report["models"] = [model, {**model, "ram_bytes": 2}, {**model, "sizes": {"b": 1, "a": 2}, "ram_bytes": None}]
@@ -270,11 +274,11 @@ def test_equal_names_are_kept_apart_and_the_worse_counts(history: sqlite3.Connec
     assert [tuple(row) for row in history.execute("select outcome, duration_ms, message from outcome")] == [
         (1, 1234, "failed")
     ]
-    # The night's report of the same run has another verdict, which counts.
+    # The nightly report of the same run has another verdict, which counts.
     assert [tuple(row) for row in history.execute("select verdict, night from run")] == [("infrastructure", "n")]
 
 
-def test_a_history_that_is_none_or_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_missing_or_unusable_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError), open_history(tmp_path / "none.sqlite"):
         pass
     assert not (tmp_path / "none.sqlite").exists()
@@ -285,26 +289,26 @@ def test_a_history_that_is_none_or_cannot_be_used_is_refused(tmp_path: Path) -> 
         pass
 
 
-def test_what_fails_while_a_run_is_added_leaves_nothing_of_it(history: sqlite3.Connection) -> None:
+def test_failed_addition_leaves_nothing(history: sqlite3.Connection) -> None:
     broken = _run(_NEWEST, models={"m": {}})
     broken["models"][0]["ram_bytes"] = 1 << 70
     path = Path(history.execute("pragma database_list").fetchone()["file"])
-    with open_history(path) as other:
+    with open_history(path) as connection:
         with pytest.raises(OverflowError):
-            add(other, broken)
-        assert not other.in_transaction
+            add(connection, broken)
+        assert not connection.in_transaction
     assert history.execute("select count(*) from run").fetchone()[0] == 0
     assert history.execute("pragma journal_mode").fetchone()[0] == "wal"
 
 
-def test_commit_that_crossed_a_kept_limit_is_known(history: sqlite3.Connection) -> None:
+def test_commits_around_a_crossed_limit(history: sqlite3.Connection) -> None:
     _add(history, *(_run(_NEWEST + at, (GOOD, BAD, WORSE)[at], models={"m": {"ram_bytes": at}}) for at in range(3)))
     limits = {most: limit_crossing(history, "stm32f746", "virtual", "m", "ram_bytes", most) for most in (-1, 0, 1, 2)}
     assert limits == {-1: (None, GOOD), 0: (GOOD, BAD), 1: (BAD, WORSE), 2: (WORSE, None)}
     assert limit_crossing(history, "stm32f746", "virtual", "x", "ram_bytes", 9) == (None, None)
 
 
-def test_bisect_step_ends_as_the_asked_test(tmp_path: Path) -> None:
+def test_bisect_step_ends_like_the_test(tmp_path: Path) -> None:
     tests = '{"models": [], "tests": [{"id": "t", "outcome": "passed"}, {"id": "u", "outcome": "failed"}]}'
     (tmp_path / "report.json").write_text(tests)
     script = 'mkdir "$0/$1" && cp "$0/report.json" "$0/$1" && ln -sfn "$1" "$0/latest"; exit 1'
@@ -312,12 +316,12 @@ def test_bisect_step_ends_as_the_asked_test(tmp_path: Path) -> None:
     for name, code in (("t", 0), ("u", 1), ("v", 125)):
         run = [*command, name, "", "null", "sh", "-c", script, tmp_path, f"run-{name}"]
         assert subprocess.run(run, check=False).returncode == code
-    # Without a new report there is no answer, whatever the old one says.
+    # Without a new report there is no result; the old report does not count.
     silent = [*command, "t", "", "null", "sh", "-c", "exit 0"]
     assert subprocess.run(silent, check=False).returncode == 125
 
 
-def test_a_figure_may_be_zero_and_a_step_says_so(tmp_path: Path) -> None:
+def test_bisect_step_judges_a_figure_of_zero(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_text('{"models": [{"name": "m", "f": 0}, {"name": "m", "f": 1}], "tests": []}')
     assert [judge(0, report, "m", "f", good) for good in ("0", "1")] == [0, 1]
@@ -328,7 +332,7 @@ def test_a_figure_may_be_zero_and_a_step_says_so(tmp_path: Path) -> None:
     assert judge(0, report, "t", "", "null") == 125
 
 
-def test_a_step_tells_git_whether_a_figure_is_as_it_was(tmp_path: Path) -> None:
+def test_bisect_step_compares_a_figure(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     assert judge(0, report, "digits", "flash_bytes", "10") == 125
     model = {"name": "digits", "flash_bytes": 10, "cycles": None, "outputs_sha256": "abcdef"}
@@ -339,12 +343,12 @@ def test_a_step_tells_git_whether_a_figure_is_as_it_was(tmp_path: Path) -> None:
     assert judge(0, report, "digits", "outputs_sha256", '"abcd"') == 0
     assert judge(0, report, "digits", "cycles", "9") == judge(0, report, "other", "flash_bytes", "9") == 125
     assert [judge(code, report, "digits", "flash_bytes", "10") for code in (2, 3)] == [125, 125]
-    # Another test that failed in the same run says nothing of this one.
-    asked = [("a::test_x", 1), ("a::test_xy", 1), ("a::test_z", 1), ("a::test_x", 3)]
-    assert [judge(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]
+    # Another failed test in the same run does not count.
+    cases = [("a::test_x", 1), ("a::test_xy", 1), ("a::test_z", 1), ("a::test_x", 3)]
+    assert [judge(code, report, name, "", "null") for name, code in cases] == [0, 1, 125, 125]
 
 
-def test_a_step_of_a_bisection_judges_a_model_s_first_run(tmp_path: Path) -> None:
+def test_bisect_step_judges_the_first_run_of_a_model(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
 
     def step(*values: int | None) -> int:
@@ -364,17 +368,17 @@ def test_boards_on_which_a_test_fails_come_first(history: sqlite3.Connection) ->
     ]
 
 
-def test_a_new_history_is_a_marked_file_in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_history_is_a_marked_file_in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a" / "b" / "history.sqlite"
     with open_history(path, create=True) as history:
         assert history.execute("pragma application_id").fetchone()[0].to_bytes(4, "big") == b"utvm"
-    # One that another user made can be read.
+    # The history of another user can be read.
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with open_history(path):
         pass
 
 
-def test_a_history_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+def test_open_waits_for_the_creation_by_another_process(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("begin exclusive")
@@ -386,7 +390,7 @@ def test_a_history_that_another_process_is_making_is_waited_for(tmp_path: Path) 
     other.close()
 
 
-def test_pages_that_cannot_be_written_and_damaged_nights_are_named(history: sqlite3.Connection, tmp_path: Path) -> None:
+def test_unwritable_pages_and_damaged_reports_are_named(history: sqlite3.Connection, tmp_path: Path) -> None:
     _add(history, _run(_NEWEST))
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write the pages"):
@@ -422,17 +426,17 @@ def test_runs_outside_a_project_and_its_reports_are_not_added(tmp_path: Path, mo
     assert (limits.remember(work() / "reports", run), path.exists()) == ("", True)
 
 
-def test_a_test_s_page_begins_with_the_boards_on_which_it_fails(history: sqlite3.Connection, tmp_path: Path) -> None:
+def test_page_of_a_test_lists_failing_boards_first(history: sqlite3.Connection, tmp_path: Path) -> None:
     for board, outcome in (("host", "passed"), ("microbit", "failed"), ("nucleo", "passed")):
         _add(history, _run(_NEWEST - 1, board=board, tests={"test_a": "failed"}))
         _add(history, _run(_NEWEST, board=board, tests={"test_a": outcome}))
     write_pages(history, tmp_path / "pages", tmp_path)
     text = (tmp_path / "pages" / "test-1.html").read_text().partition("<h2>Boards</h2>")[2]
-    places = [text.index(f"VIRTUAL {board}") for board in ("microbit", "host", "nucleo")]
-    assert places == sorted(places)
+    positions = [text.index(f"VIRTUAL {board}") for board in ("microbit", "host", "nucleo")]
+    assert positions == sorted(positions)
 
 
-def test_a_board_s_page_lists_its_last_thirty_runs(history: sqlite3.Connection, tmp_path: Path) -> None:
+def test_page_of_a_board_lists_its_last_thirty_runs(history: sqlite3.Connection, tmp_path: Path) -> None:
     _add(history, *(_run(_NEWEST - 60 * minute) for minute in range(31)))
     write_pages(history, tmp_path / "pages", tmp_path)
     text = (tmp_path / "pages" / "board-1.html").read_text()

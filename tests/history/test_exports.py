@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others read of the last night."""
+"""Exports and messages about the last nightly run, for other programs."""
 
 import dataclasses
 import datetime
@@ -25,16 +25,16 @@ __all__ = ["project"]
 _FILE = Path("build") / "history.sqlite"
 
 
-def _nights(*tests: str) -> None:
+def _record_nights(*tests: str) -> None:
     failed = {"test_a,b": "failed", **dict.fromkeys(tests, "passed")}
     first = report_of(1, tests=dict.fromkeys(failed, "passed"), models={"digits": {"instructions": 1000}})
     second = report_of(2, BAD, tests=failed, models={"digits": {"instructions": 1100}})
-    lost = report_of(2, BAD, tests={"test_a,b": "infrastructure"}, board="host", kind="process")
-    assert record(_FILE, first, second, lost) == ""
+    infrastructure = report_of(2, BAD, tests={"test_a,b": "infrastructure"}, board="host", kind="process")
+    assert record(_FILE, first, second, infrastructure) == ""
 
 
 def test_prometheus_reads_which_boards_are_up(project: Path) -> None:
-    _nights()
+    _record_nights()
     lines = inv("history.export", "--format", "metrics").stdout.splitlines()
     samples = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
     stm32, host = (
@@ -43,24 +43,24 @@ def test_prometheus_reads_which_boards_are_up(project: Path) -> None:
     assert samples[f"utvm_board_up{stm32}"] == samples[f"utvm_board_up_ratio{stm32}"] == 1
     assert samples[f"utvm_board_up{host}"] == samples[f"utvm_board_up_ratio{host}"] == 0
     assert samples[f"utvm_board_last_run_timestamp_seconds{stm32}"] == 1793581200  # 2026-11-02 01:00 UTC
-    form = re.compile(r'# (HELP \w+ .+|TYPE \w+ gauge)|\w+\{(\w+="[^"]*",?)+\} [0-9.e+]+')
-    assert all(form.fullmatch(line) for line in lines)
+    pattern = re.compile(r'# (HELP \w+ .+|TYPE \w+ gauge)|\w+\{(\w+="[^"]*",?)+\} [0-9.e+]+')
+    assert all(pattern.fullmatch(line) for line in lines)
 
 
-def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> None:
-    _nights("test_c")
+def test_exports_name_the_failed_test(project: Path) -> None:
+    _record_nights("test_c")
     summary = inv("history.export", "--format", "summary").stdout
     assert summary.startswith("## Boards: infrastructure\n")
     assert "| it::test_a,b | VIRTUAL stm32f746 | it said 3 |" in summary
     row = f"1,000 | 1,100 +100 (+10.00 %) | {GOOD[:8]}..{BAD[:8]} |"
     assert f"| instructions, digits (host-driven) | VIRTUAL stm32f746 | {row}" in summary
-    # Markdown begins a table after an empty line.
+    # A table in Markdown needs an empty line before it.
     assert "\n\n| changed since" in summary and "\n\n| model | board | figures |" in summary
     job = {"GITHUB_SERVER_URL": "https://x.org", "GITHUB_REPOSITORY": "a/b", "GITHUB_RUN_ID": "7"}
     linked = inv("history.export", "--format", "summary", **job).stdout
     assert linked.startswith("## Boards: infrastructure ([job](https://x.org/a/b/actions/runs/7))\n")
-    said = inv("history.export", "--format", "annotations").stdout
-    assert said == "::error title=it%3A%3Atest_a%2Cb on VIRTUAL stm32f746::it said 3\n"
+    annotations = inv("history.export", "--format", "annotations").stdout
+    assert annotations == "::error title=it%3A%3Atest_a%2Cb on VIRTUAL stm32f746::it said 3\n"
     quality = inv("history.export", "--format", "quality").stdout
     (entry,) = json.loads(quality)
     assert quality == json.dumps([entry], indent=2) + "\n"
@@ -73,20 +73,20 @@ def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> Non
     assert inv("history.export", "--format", "poem").returncode == 2
 
 
-def test_commit_range_of_a_crossed_limit_is_known(project: Path) -> None:
-    _nights()
+def test_commit_range_of_a_crossed_limit(project: Path) -> None:
+    _record_nights()
     with open_history(_FILE) as history:
-        asked = (history, "stm32f746", "virtual", "digits", "instructions")
-        assert limit_crossing(*asked, 1010) == (GOOD, BAD)
-        assert limit_crossing(*asked, 1100) == (BAD, None)
-        assert limit_crossing(*asked, 1) == (None, GOOD)
+        figure = (history, "stm32f746", "virtual", "digits", "instructions")
+        assert limit_crossing(*figure, 1010) == (GOOD, BAD)
+        assert limit_crossing(*figure, 1100) == (BAD, None)
+        assert limit_crossing(*figure, 1) == (None, GOOD)
 
 
 _SUITE = "def test_a():\n    assert {a}\n\ndef test_b():\n    assert {b}\n"
 
 
-@pytest.mark.nightly  # by day, test_hosted has four nights and their messages
-def test_each_test_that_breaks_or_recovers_is_news_once(project: Path) -> None:
+@pytest.mark.nightly  # the daily test_hosted has four nights and their messages
+def test_broken_or_recovered_test_is_news_once(project: Path) -> None:
     message = project / "message.txt"
     suite = project / "hil" / "test_small.py"
     suite.parent.mkdir()
@@ -99,8 +99,8 @@ def test_each_test_that_breaks_or_recovers_is_news_once(project: Path) -> None:
     )
     for a, b, news in nights:
         suite.write_text(_SUITE.format(a=a, b=b))
-        done = inv("nightly", "--notify", "message.txt")
-        assert done.returncode == (0 if a and b else 1), done.stdout
+        completed = inv("nightly", "--notify", "message.txt")
+        assert completed.returncode == (0 if a and b else 1), completed.stdout
         newest = json.loads((project / "build/reports/nightly/latest/nightly.json").read_text())
         if news is None:
             assert not message.exists()
@@ -109,11 +109,11 @@ def test_each_test_that_breaks_or_recovers_is_news_once(project: Path) -> None:
         assert [subject, empty] == [f"nightly run {newest['run_id']}: {news[0]}", ""]
         assert line == news[1]
         assert board.startswith("PROCESS host: failed; test_small.py::test_")
-        message.unlink()  # It is sent.
+        message.unlink()  # As after sending it.
 
 
-def test_messages_wait_for_a_quiet_hour_to_end(tmp_path: Path) -> None:
-    """What nobody takes in the night is in the next message, in the form of every service."""
+def test_unsent_messages_are_collected(tmp_path: Path) -> None:
+    """A message that was not sent is part of the next one, in the form of every service."""
     passed = run_that_passed()
     lost = dataclasses.replace(passed, verdict=Verdict.BAD, trouble="no answer")
     targets = parse_targets(",".join(f"{name}:{tmp_path / name}" for name in ("mail", "webhook", "slack", "matrix")))
@@ -136,12 +136,12 @@ def test_messages_wait_for_a_quiet_hour_to_end(tmp_path: Path) -> None:
     assert (wrong.returncode, "formats: mail, webhook, slack, matrix" in wrong.stderr) == (2, True)
 
 
-def test_a_summary_has_the_limits_of_figures(project: Path) -> None:
+def test_summary_has_the_limits_of_figures(project: Path) -> None:
     limits = "{file: a.onnx, samples: a.npz, accuracy: 0.5, instructions: +1 %, flash: 20000, ram: +0 %}"
     (project / "utvm.yaml").write_text(f"boards: [{{board: host}}]\nmodels:\n  digits: {limits}\n")
     baseline = "baseline: {VIRTUAL stm32f746: {digits: {instructions: 1000}}}"
     (project / "utvm-baseline.yaml").write_text(baseline)
-    _nights()
+    _record_nights()
     summary = inv("history.export", "--format", "summary").stdout
     for text in (
         "accuracy 50.00 % (at least 50.00 %)",
@@ -161,9 +161,9 @@ def test_old_runs_and_reports_are_removed(project: Path) -> None:
     logs.mkdir(parents=True)
     (logs / "utvm.log").write_text("x" * 5000)
     (project / "build" / "reports" / "latest").symlink_to(days[2]["run_id"])
-    done = inv("history.prune", "--keep", f"{old.days}d")
-    assert done.returncode == 0, done.stderr
-    assert "1 runs removed" in done.stdout and "1 reports removed" in done.stdout
+    completed = inv("history.prune", "--keep", f"{old.days}d")
+    assert completed.returncode == 0, completed.stderr
+    assert "1 runs removed" in completed.stdout and "1 reports removed" in completed.stdout
     assert not logs.exists() and (project / "build" / "reports" / days[1]["run_id"]).exists()
     with open_history(_FILE) as history:
         assert [row["id"] for row in history.execute("select id from test order by id")] == [
@@ -171,8 +171,8 @@ def test_old_runs_and_reports_are_removed(project: Path) -> None:
             "it::test_21",
         ]
         assert history.execute("select count(*) from figure").fetchone()[0] == 2 * 6
-    done = inv("history.prune", "--keep", "9999d,0M")
-    assert "0 runs removed" in done.stdout and "1 reports removed" in done.stdout
+    completed = inv("history.prune", "--keep", "9999d,0M")
+    assert "0 runs removed" in completed.stdout and "1 reports removed" in completed.stdout
     assert [path.name for path in (project / "build" / "reports").glob("2*")] == [days[2]["run_id"]]
     for wrong in ("soon", "400d,2"):
         assert inv("history.prune", "--keep", wrong).returncode == 2
@@ -182,7 +182,7 @@ _CASES = "def test_a():\n    assert 1 == 2\n\ndef test_b():\n    assert 1 == 3\n
 
 
 @pytest.mark.slow
-def test_a_test_in_quarantine_fails_no_run_until_its_day_has_passed(project: Path) -> None:
+def test_quarantined_test_fails_no_run_until_its_date(project: Path) -> None:
     (project / "hil").mkdir()
     (project / "hil" / "test_small.py").write_text(_CASES)
     entries = [("a", "9999-12-31", ", why: timing"), ("b", "2020-01-01", "")]
@@ -208,35 +208,35 @@ def test_a():
     if not marker.exists():
         marker.touch()
         raise ProbeError("the cable is loose")
-    assert {fine}
+    assert {passes}
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fine", [True, pytest.param(False, marks=pytest.mark.nightly)])
-def test_a_job_without_a_verdict_runs_again_and_a_failed_test_does_not(project: Path, fine: bool) -> None:
+@pytest.mark.parametrize("passes", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_job_is_repeated_only_without_a_verdict(project: Path, passes: bool) -> None:
     (project / "hil").mkdir()
-    (project / "hil" / "test_small.py").write_text(_LOST_ONCE.format(marker=str(project / "marker"), fine=fine))
+    (project / "hil" / "test_small.py").write_text(_LOST_ONCE.format(marker=str(project / "marker"), passes=passes))
     (project / "utvm.yaml").write_text("boards: [{board: host, reruns: 2}]\n")
-    done = inv("nightly")
-    assert (done.returncode, done.stdout.count("once more")) == (0 if fine else 1, 1), done.stdout
+    completed = inv("nightly")
+    assert (completed.returncode, completed.stdout.count("once more")) == (0 if passes else 1, 1), completed.stdout
     (board,) = json.loads((project / "build/reports/nightly/latest/nightly.json").read_text())["boards"]
-    assert board["verdict"] == ("passed" if fine else "failed")
+    assert board["verdict"] == ("passed" if passes else "failed")
     assert "; before: " in board["reason"] and "the cable is loose" in board["reason"]
 
 
 @pytest.mark.slow
-def test_a_run_without_a_verdict_begins_again_if_so_told(project: Path) -> None:
+def test_run_without_a_verdict_is_repeated_with_reruns(project: Path) -> None:
     (project / "hil").mkdir()
-    (project / "hil" / "test_small.py").write_text(_LOST_ONCE.format(marker=str(project / "marker"), fine=False))
-    done = inv("hil", "--reruns", "2")
-    assert (done.returncode, done.stdout.count("no verdict; running again")) == (1, 1), done.stdout
+    (project / "hil" / "test_small.py").write_text(_LOST_ONCE.format(marker=str(project / "marker"), passes=False))
+    completed = inv("hil", "--reruns", "2")
+    assert (completed.returncode, completed.stdout.count("no verdict; running again")) == (1, 1), completed.stdout
     assert len(list((project / "build/reports").glob("[0-9]*/report.json"))) == 2
     wrong = inv("hil", "--reruns", "6")
     assert (wrong.returncode, "--reruns is 6" in wrong.stderr) == (2, True)
 
 
-def test_a_board_without_a_verdict_is_news_and_an_interruption_is_none(tmp_path: Path) -> None:
+def test_lost_board_is_news_and_interruption_is_not(tmp_path: Path) -> None:
     passed = run_that_passed()
     lost, interrupted = (
         dataclasses.replace(passed, verdict=word, trouble="no answer") for word in (Verdict.BAD, Verdict.INTERRUPTED)
@@ -252,16 +252,16 @@ def test_a_board_without_a_verdict_is_news_and_an_interruption_is_none(tmp_path:
     assert find_news(a_night((passed, None)), tmp_path) == News((), (), 0)
 
 
-def test_a_failure_of_two_nights_is_listed_once_and_a_mended_one_not_at_all(project: Path) -> None:
+def test_current_failure_is_listed_once(project: Path) -> None:
     runs = ({"test_a": "failed", "test_b": "failed"}, {"test_a": "failed", "test_b": "passed"})
-    # Nights of one evening.
+    # Two runs on one day.
     reports = [report_of(1, BAD, tests=tests, hour=hour) for hour, tests in enumerate(runs, 1)]
     assert record(_FILE, *reports) == ""
     assert inv("history.export", "--format", "annotations").stdout.count("::error") == 1
     assert inv("history.export", "--format", "summary").stdout.count("it::test_a") == 1
 
 
-def test_an_interruption_by_a_person_costs_a_board_no_uptime(project: Path) -> None:
+def test_interruption_does_not_reduce_uptime(project: Path) -> None:
     passed, interrupted = report_of(1, tests={"test_a": "passed"}), report_of(1, tests={}, hour=2)
     interrupted |= {"verdict": "interrupted"}
     assert record(_FILE, passed, interrupted) == ""
@@ -271,7 +271,7 @@ def test_an_interruption_by_a_person_costs_a_board_no_uptime(project: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_figure_has_the_names_of_limits_and_of_reports(project: Path) -> None:
+def test_figure_has_the_names_of_limits_and_reports(project: Path) -> None:
     first = report_of(1, models={"digits": {"flash_bytes": 1000, "accuracy": 0.9875}})
     second = report_of(2, BAD, models={"digits": {"flash_bytes": 1100, "accuracy": 0.975}})
     assert record(_FILE, first, second) == ""
