@@ -13,7 +13,7 @@ import pytest
 
 from hil_tests.programs import handwritten
 from tests.cli.running import inv
-from tests.pages.samples import a_night, run_that_failed, run_that_passed
+from tests.pages.samples import nightly_report_of, run_that_failed, run_that_passed
 from utvm import boards
 from utvm.firmware import build
 from utvm.hil.display import Display
@@ -125,7 +125,7 @@ class _Terminal(io.StringIO):
 
 def test_run_tables_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = run_that_failed(build(boards.load("stm32f746"), [handwritten("twice", "  return 0;")]))
-    night = a_night((failed, None), (run_that_passed(), None))
+    night = nightly_report_of((failed, None), (run_that_passed(), None))
     monkeypatch.setenv("TERM", "dumb")
 
     def display(columns: str) -> list[str]:

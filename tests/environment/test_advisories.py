@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.lock_maker import deb
-from tests.pages.samples import a_night, run_that_passed
+from tests.pages.samples import nightly_report_of, run_that_passed
 from utvm.environment import audit as accepted
 from utvm.environment.audit import debian_findings, python_findings, report_on
 from utvm.environment.debian import load_lock
@@ -283,7 +283,7 @@ def test_missing_or_old_data_is_no_result(tmp_path: Path) -> None:
 def test_nightly_report_names_advisories_and_gaps(tmp_path: Path) -> None:
     known = _advisory("idna", [{"introduced": "0"}], id="GHSA-<b>")
     audit = report_on(_advisory_folder(tmp_path, known, bash={"status": "open"}))
-    night = dataclasses.replace(a_night((run_that_passed(), None)), advisories=audit)
+    night = dataclasses.replace(nightly_report_of((run_that_passed(), None)), advisories=audit)
     folder = report.write_report(night, tmp_path / "reports")
     content = json.loads((folder / "nightly.json").read_text())
     findings = {finding["package"]: finding["advisory"] for finding in content["advisories"]["findings"]}

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from tests.hil.page import Page
-from tests.pages.samples import a_night, run_that_passed
+from tests.pages.samples import nightly_report_of, run_that_passed
 from utvm.drivers import BoardIdentity
 from utvm.hil import report as single
 from utvm.hil import schemas
@@ -237,7 +237,7 @@ def test_progress_is_printed_now_and_then() -> None:
     display.show_progress(61.0, ["host"])
     display.show_progress(119.0, ["host"])
     assert output.getvalue() == "0 of 0 boards after 1:01; running: host\n"
-    night = a_night((run_that_passed(), None), (run_that_passed(), None))
+    night = nightly_report_of((run_that_passed(), None), (run_that_passed(), None))
     display.begin("night", load(ROOT / "nightly.yaml")[:2], 1)
     display.finish(night.boards[0])
     display.show_progress(200.0, ["microbit"])

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.history.reports import BAD, GOOD, project, report_of, write
-from tests.pages.samples import a_night, run_that_passed
+from tests.pages.samples import nightly_report_of, run_that_passed
 from utvm.hil.nightly import report as nightly
 from utvm.hil.nightly.report import News, find_news, parse_targets
 from utvm.hil.results import Verdict
@@ -118,9 +118,9 @@ def test_unsent_messages_are_collected(tmp_path: Path) -> None:
     lost = dataclasses.replace(passed, verdict=Verdict.BAD, trouble="no answer")
     targets = parse_targets(",".join(f"{name}:{tmp_path / name}" for name in ("mail", "webhook", "slack", "matrix")))
     for night, news in (
-        (a_night((lost, None)), News(("stm32f746",), (), 0)),
-        (a_night((lost, None)), News((), (), 1)),
-        (a_night((passed, None)), News((), ("stm32f746",), 0)),
+        (nightly_report_of((lost, None)), News(("stm32f746",), (), 0)),
+        (nightly_report_of((lost, None)), News((), (), 1)),
+        (nightly_report_of((passed, None)), News((), ("stm32f746",), 0)),
     ):
         for target in targets:
             nightly.write_message(target, night, news)
@@ -241,15 +241,15 @@ def test_lost_board_is_news_and_interruption_is_not(tmp_path: Path) -> None:
     lost, interrupted = (
         dataclasses.replace(passed, verdict=word, trouble="no answer") for word in (Verdict.BAD, Verdict.INTERRUPTED)
     )
-    assert find_news(a_night((passed, None)), tmp_path) == News((), (), 0)
-    assert find_news(a_night((lost, None)), tmp_path).broken == (passed.board.name,)
-    assert find_news(a_night((interrupted, None)), tmp_path) == News((), (), 0)
-    nightly.write_report(a_night((lost, None)), tmp_path)
-    assert find_news(a_night((lost, None)), tmp_path) == News((), (), 1)
-    assert find_news(a_night((passed, None)), tmp_path).recovered == (passed.board.name,)
+    assert find_news(nightly_report_of((passed, None)), tmp_path) == News((), (), 0)
+    assert find_news(nightly_report_of((lost, None)), tmp_path).broken == (passed.board.name,)
+    assert find_news(nightly_report_of((interrupted, None)), tmp_path) == News((), (), 0)
+    nightly.write_report(nightly_report_of((lost, None)), tmp_path)
+    assert find_news(nightly_report_of((lost, None)), tmp_path) == News((), (), 1)
+    assert find_news(nightly_report_of((passed, None)), tmp_path).recovered == (passed.board.name,)
     (damaged,) = tmp_path.glob("[0-9]*/nightly.json")
     damaged.write_text("{")
-    assert find_news(a_night((passed, None)), tmp_path) == News((), (), 0)
+    assert find_news(nightly_report_of((passed, None)), tmp_path) == News((), (), 0)
 
 
 def test_current_failure_is_listed_once(project: Path) -> None:

@@ -64,7 +64,7 @@ def test_pages_are_accessible_and_their_links_work(browser: Browser, axe: str, p
         browser.open(pages / page)
         browser.run(axe)
         for width, scheme in _SCREENS:
-            browser.look(width, scheme)
+            browser.set_screen(width, scheme)
             assert browser.run("return document.documentElement.scrollWidth;") <= width
             browser.screenshot(ROOT / "build" / "screenshots" / f"history-{page}-{width}.png")
             if width != 768:
@@ -94,7 +94,7 @@ _DRAG = """
 
 def test_chart_is_zoomed_in_and_out(browser: Browser, pages: Path) -> None:
     browser.open(pages / "model-1.html")
-    browser.look(1280, "light")
+    browser.set_screen(1280, "light")
     some, again = browser.run(_DRAG)
     assert (round(some, 2), again) == (0.5, 1)
     label = browser.run("return document.querySelector('.chart').getAttribute('aria-label');")

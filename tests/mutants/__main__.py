@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.mutants [FIRST] [END]``: try the drawn mutants of these numbers, and print how each ended."""
+"""``python -m tests.mutants [FIRST] [END]``: try the drawn mutants with these numbers, and print the results."""
 
 import sys
 import tempfile

@@ -33,7 +33,7 @@ class Result:
     killer: str
 
 
-def held() -> dict[str, list[str]]:
+def tested_files() -> dict[str, list[str]]:
     """Return each file whose mutants are drawn, with its test files."""
     files: dict[str, list[str]] = yaml.safe_load((_FOLDER / "table.yaml").read_text(encoding="utf-8"))
     return files
@@ -41,19 +41,19 @@ def held() -> dict[str, list[str]]:
 
 def candidates() -> list[Mutant]:
     """Return all mutants of the files in the table."""
-    return [mutant for file in held() for mutant in mutants(ROOT, file)]
+    return [mutant for file in tested_files() for mutant in mutants(ROOT, file)]
 
 
 def copy_checkout(folder: Path) -> Path:
     """Copy the checkout's files, with an environment of its own that sees the packages of this one."""
-    listed = subprocess.run(
+    files = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         check=True,
     )
-    for name in filter(None, os.fsdecode(listed.stdout).split("\0")):
-        # A file that is deleted, and not yet in a commit, is listed as well.
+    for name in filter(None, os.fsdecode(files.stdout).split("\0")):
+        # git also lists files that were deleted without a commit.
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
@@ -62,14 +62,14 @@ def copy_checkout(folder: Path) -> Path:
         shutil.copy2(stamp, folder / ".venv")
     packages = next((folder / ".venv" / "lib").glob("python3*")) / "site-packages"
     (packages / "mutants.pth").write_text(f"{folder}\n{sysconfig.get_path('purelib')}\n", encoding="utf-8")
-    # Once, and no more: a mutant that is compiled would outlive itself.
+    # Compiled once, and not again: the bytecode of a mutant would be used later.
     compileall.compile_dir(folder / "utvm", quiet=2)
     return folder
 
 
 @contextlib.contextmanager
 def tester(copy: Path) -> Iterator[Callable[[list[str], str], bool]]:
-    """Yield a function that says whether test files of the copy pass in a phase, and in its time."""
+    """Yield a function that tells whether test files of the copy pass in a phase, within its time."""
     with subprocess.Popen(
         [copy / ".venv/bin/python", "-B", "-m", "tests.mutants.tester"],
         cwd=copy,
@@ -78,20 +78,20 @@ def tester(copy: Path) -> Iterator[Callable[[list[str], str], bool]]:
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        requests, answers = process.stdin, process.stdout
-        assert requests and answers
+        requests, replies = process.stdin, process.stdout
+        assert requests and replies
 
         def passes(tests: list[str], phase: str) -> bool:
-            # One by one: what the first of them notices spares loading the others.
-            return all(_passes(requests, answers, phase, test) for test in tests)
+            # One by one: if the first fails, the others are not loaded.
+            return all(_passes(requests, replies, phase, test) for test in tests)
 
         yield passes
 
 
-def _passes(requests: IO[str], answers: IO[str], phase: str, test: str) -> bool:
+def _passes(requests: IO[str], replies: IO[str], phase: str, test: str) -> bool:
     request = [_TIMEOUT_S[phase], "-x", "-q", "-p", "no:xdist", "-m", _PHASES[phase], test]
     print(json.dumps(request), file=requests, flush=True)
-    return int(answers.readline()) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return int(replies.readline()) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def run(copy: Path, drawn: list[Mutant]) -> Iterator[Result]:
@@ -100,20 +100,20 @@ def run(copy: Path, drawn: list[Mutant]) -> Iterator[Result]:
     Raises:
         RuntimeError: the tests fail without any mutant.
     """
-    tests = held()
+    tests = tested_files()
     with tester(copy) as passes:
         for phase in _PHASES:
             used = sorted({test for mutant in drawn for test in tests[mutant.file]})
             if not passes(used, phase):
                 raise RuntimeError(f"the {phase} tests fail in the copy without a mutant: {' '.join(used)}")
-        # Caches that are filled, of which each mutant has its own: it may spoil them.
+        # Each mutant has its own copy of the filled caches, as it may damage them.
         filled = (copy / "build").rename(copy / "filled")
         for mutant in drawn:
-            place = copy / mutant.file
-            source = place.read_bytes()
+            path = copy / mutant.file
+            source = path.read_bytes()
             shutil.copytree(filled, copy / "build", symlinks=True)
-            place.write_bytes(mutant.apply(source))
+            path.write_bytes(mutant.apply(source))
             killer = next((phase for phase in _PHASES if not passes(tests[mutant.file], phase)), "none")
-            place.write_bytes(source)
+            path.write_bytes(source)
             shutil.rmtree(copy / "build")
             yield Result(mutant, killer)

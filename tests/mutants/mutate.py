@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small changes to Python source, each of which a test should notice."""
+"""Small changes to Python source that a test should notice."""
 
 import ast
 import hashlib
@@ -32,7 +32,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
-_UNDECIDED = ("_log.", "time.sleep(")
+_IGNORED = ("_log.", "time.sleep(")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -72,22 +72,22 @@ def mutants(root: Path, file: str) -> list[Mutant]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found: list[Mutant] = []
-    seen: dict[tuple[str, str, str], int] = {}
+    result: list[Mutant] = []
+    counts: dict[tuple[str, str, str], int] = {}
     for scope, node, after in _changes(ast.parse(source), ""):
         assert node.end_lineno is not None and node.end_col_offset is not None
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
         before = source[start:end].decode()
         key = (scope, before, after)
-        seen[key] = seen.get(key, -1) + 1
-        found.append(Mutant(file, scope, before, after, seen[key], start, end))
-    return found
+        counts[key] = counts.get(key, -1) + 1
+        result.append(Mutant(file, scope, before, after, counts[key], start, end))
+    return result
 
 
 def draw(candidates: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants by the digests of their names: a change of the code exchanges few of them."""
-    return sorted(candidates, key=lambda one: hashlib.sha256(f"{seed} {one.name}".encode()).digest())[:count]
+    """Draw mutants by the digests of their names: a change of the code replaces few of them."""
+    return sorted(candidates, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.name}".encode()).digest())[:count]
 
 
 def _changes(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
@@ -105,15 +105,15 @@ def _changes(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.st
 def _children(node: ast.AST) -> Iterator[ast.AST]:
     """Return the parts of a node that decide something.
 
-    That is no annotation, decorator or part of an f-string, no line of a log, and no pause.
+    Annotations, decorators, parts of f-strings, log messages and pauses are left out.
     """
     if isinstance(node, ast.JoinedStr):
         return
     skipped: list[object] = list(getattr(node, "decorator_list", []))
-    skipped += [one for one in ast.iter_child_nodes(node) if ast.unparse(one).startswith(_UNDECIDED)]
+    skipped += [part for part in ast.iter_child_nodes(node) if ast.unparse(part).startswith(_IGNORED)]
     skipped += [getattr(node, name, None) for name in ("annotation", "returns")]
     for child in ast.iter_child_nodes(node):
-        if not any(child is one for one in skipped):
+        if not any(child is part for part in skipped):
             yield child
 
 
@@ -137,7 +137,7 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
         case ast.IfExp():
             yield ast.IfExp(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
         case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
-            for index in range(len(list(chain(*(one.ifs for one in node.generators))))):
+            for index in range(len(list(chain(*(generator.ifs for generator in node.generators))))):
                 changed = deepcopy(node)
                 _drop_condition(changed.generators, index)
                 yield changed

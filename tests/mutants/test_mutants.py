@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code that decides verdicts is held by its tests: few of its mutants survive, each for a reason."""
+"""Tests notice most mutants of the code that decides verdicts; each survivor has a reason."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ _SURVIVORS = Path(__file__).with_name("survivors.yaml")
 
 
 def _reasons() -> dict[str, str]:
-    known: dict[str, str] = yaml.safe_load(_SURVIVORS.read_text(encoding="utf-8"))
-    return known
+    reasons: dict[str, str] = yaml.safe_load(_SURVIVORS.read_text(encoding="utf-8"))
+    return reasons
 
 
-def test_a_mutant_is_one_change(tmp_path: Path) -> None:
+def test_mutant_is_one_change(tmp_path: Path) -> None:
     source = "def f(a: int = 1) -> int:\n    if a < 2 and not a:\n        g()\n    return f'{a + 1}'  # 3\n"
     (tmp_path / "m.py").write_text(source)
-    found = [(one.scope, one.apply(source.encode()).decode()) for one in mutants(tmp_path, "m.py")]
+    result = [(mutant.scope, mutant.apply(source.encode()).decode()) for mutant in mutants(tmp_path, "m.py")]
     changes = [
         ("a < 2 and not a", "(a < 2 or not a)"),
         ("a < 2", "(a <= 2)"),
@@ -34,10 +34,10 @@ def test_a_mutant_is_one_change(tmp_path: Path) -> None:
         ("= 1", "= (2)"),
         ("= 1", "= (0)"),
     ]
-    assert sorted(found) == sorted(("f", source.replace(before, after, 1)) for before, after in changes)
+    assert sorted(result) == sorted(("f", source.replace(before, after, 1)) for before, after in changes)
 
 
-def test_each_survivor_is_there_and_has_a_reason() -> None:
+def test_survivors_exist_and_have_a_reason() -> None:
     names = {mutant.name for mutant in candidates()}
     assert set(_reasons()) <= names
     assert all(reason.strip() for reason in _reasons().values())

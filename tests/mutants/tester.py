@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs pytest many times, each in a copy of a process that has loaded libraries, and none of the code under test.
+"""Runs pytest many times, each in a copy of a process with loaded libraries but without the code under test.
 
-A request is a line of JSON: a time limit in seconds, then pytest's arguments. The answer is a line, too: the exit
-code, or a signal's number below zero.
+A request is a line of JSON: a time limit in seconds, then pytest's arguments. The reply is a line with the exit code,
+or a negative signal number.
 """
 
 import importlib
@@ -27,7 +27,7 @@ def _run(limit: int, arguments: list[str]) -> int:
         signal.alarm(limit)
         os._exit(pytest.main(arguments))
     _, status = os.waitpid(child, 0)
-    # Commands that a mutant has left running.
+    # End commands that a mutant has left running.
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(status)

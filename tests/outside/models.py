@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public models, held against the references: ``UTVM_MODELS=FOLDER python -m tests.outside.models``.
+"""Public models, compared with references: ``UTVM_MODELS=FOLDER python -m tests.outside.models``.
 
-It writes docs/models.md. A folder in FOLDER is a collection: ``source.txt`` says where it is from, and its .tflite
-and .onnx files are tried.
+Writes docs/models.md. A folder in FOLDER is a collection: ``source.txt`` has its origin, and its .tflite and .onnx
+files are tried.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from utvm.errors import UtvmError
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 _SECONDS = 240
 _RUNS = 3
-_EPSILON = 1e-4  # Of floats, beside the largest magnitude: libraries sum in other orders.
+_EPSILON = 1e-4  # For floats, relative to the largest magnitude: libraries sum in different orders.
 
 _HEAD = """# Public models
 
@@ -54,36 +54,40 @@ def samples(tensors: tuple[Tensor, ...], random: np.random.Generator) -> list[li
     return [[values(tensor) for tensor in tensors] for _ in range(_RUNS)]
 
 
-def difference(found: list[np.ndarray], wanted: list[np.ndarray]) -> str:
-    for ours, theirs in zip(found, wanted, strict=True):
-        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-            return f"WRONG: {ours.dtype}{list(ours.shape)} for {theirs.dtype}{list(theirs.shape)}"
-        if ours.dtype.kind == "f":
-            if not np.allclose(ours, theirs, 0, _EPSILON * float(np.abs(theirs).max(initial=1e-3)), equal_nan=True):
-                return f"WRONG: apart by {np.abs(ours - theirs).max():g} of {np.abs(theirs).max():g}"
-        elif not np.array_equal(ours, theirs):
-            return f"WRONG: apart by {np.abs(ours.astype(np.int64) - theirs).max()} steps"
+def difference(outputs: list[np.ndarray], expected: list[np.ndarray]) -> str:
+    for actual, reference in zip(outputs, expected, strict=True):
+        if actual.shape != reference.shape or actual.dtype != reference.dtype:
+            return f"WRONG: {actual.dtype}{list(actual.shape)} for {reference.dtype}{list(reference.shape)}"
+        if actual.dtype.kind == "f":
+            if not np.allclose(
+                actual, reference, 0, _EPSILON * float(np.abs(reference).max(initial=1e-3)), equal_nan=True
+            ):
+                return f"WRONG: apart by {np.abs(actual - reference).max():g} of {np.abs(reference).max():g}"
+        elif not np.array_equal(actual, reference):
+            return f"WRONG: apart by {np.abs(actual.astype(np.int64) - reference).max()} steps"
     return ""
 
 
 def judge(path: Path) -> str:
-    """The result of a model and its reason: right, refused, or WRONG."""
+    """The result for a model with its reason: right, refused, or WRONG."""
     try:
         with utvm.load(path) as model:
-            given = samples(model.inputs, np.random.default_rng(0))
-            found = [list(model.run(*sample).outputs) for sample in given]
+            inputs = samples(model.inputs, np.random.default_rng(0))
+            outputs = [list(model.run(*sample).outputs) for sample in inputs]
     except UtvmError as error:
         return f"refused: {error.message.replace(str(path), path.name)}"
     try:
         if path.suffix == ".tflite":
-            wanted = tflite_micro(path.read_bytes(), given, len(found[0]))
+            expected = tflite_micro(path.read_bytes(), inputs, len(outputs[0]))
         else:
             session = runtime(path.read_bytes())
             names = [tensor.name for tensor in session.get_inputs()]
-            wanted = [session.run(None, dict(zip(names, sample, strict=True))) for sample in given]
-    except Exception as error:  # whatever a reference raises
+            expected = [session.run(None, dict(zip(names, sample, strict=True))) for sample in inputs]
+    except Exception as error:  # a reference may raise anything
         return f"runs; the reference does not: {type(error).__name__}"
-    wrong = [text for ours, theirs in zip(found, wanted, strict=True) if (text := difference(ours, theirs))]
+    wrong = [
+        text for actual, reference in zip(outputs, expected, strict=True) if (text := difference(actual, reference))
+    ]
     return wrong[0] if wrong else "right"
 
 
@@ -96,13 +100,13 @@ def _send(path: Path, end: Connection) -> None:
 
 
 def judge_in_time(path: Path) -> str:
-    """As :func:`judge`, in a process of its own and in judge_in_time time."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_send, args=(path, theirs))
+    """Like :func:`judge`, in a process of its own with a time limit."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_send, args=(path, sender))
     process.start()
-    theirs.close()
+    sender.close()
     try:
-        return str(ours.recv()) if ours.poll(_SECONDS) else f"not within {_SECONDS} seconds"
+        return str(receiver.recv()) if receiver.poll(_SECONDS) else f"not within {_SECONDS} seconds"
     except EOFError:
         return "CRASH"
     finally:
@@ -112,7 +116,7 @@ def judge_in_time(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Collection:
-    """Models of one source, with the hash and the result of each."""
+    """Models of one source, with their hashes and results."""
 
     name: str
     source: str
@@ -141,13 +145,17 @@ def page(collections: list[Collection]) -> str:
     def results(counts: Counter[str]) -> str:
         return ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
 
-    total = sum((each.counts() for each in collections), Counter[str]())
+    total = sum((collection.counts() for collection in collections), Counter[str]())
     parts = [_HEAD.format(runs=_RUNS), _row("collection", "models", "results"), "|---|---|---|\n"]
-    parts += [_row(each.name, len(each.rows), results(each.counts())) for each in collections]
+    parts += [_row(collection.name, len(collection.rows), results(collection.counts())) for collection in collections]
     parts.append(_row("all", total.total(), results(total)))
-    for each in collections:
-        parts += [f"\n## {each.name}\n\n{each.source}\n\n", _row("file", "hash", "result"), "|---|---|---|\n"]
-        parts += [_row(name, f"`{digest}`", result) for name, digest, result in each.rows]
+    for collection in collections:
+        parts += [
+            f"\n## {collection.name}\n\n{collection.source}\n\n",
+            _row("file", "hash", "result"),
+            "|---|---|---|\n",
+        ]
+        parts += [_row(name, f"`{digest}`", result) for name, digest, result in collection.rows]
     return "".join(parts)
 
 

@@ -19,7 +19,7 @@ def test_public_model_is_right_or_refused(path: Path) -> None:
     assert models.judge_in_time(path).startswith(("right", "refused: ", "runs; "))
 
 
-def test_the_page_counts_results_and_shows_a_bar_as_such() -> None:
+def test_page_counts_results_and_escapes_bars() -> None:
     rows = [("a.tflite", "0123", "right"), ("b.onnx", "4567", "refused: operators: A | B")]
     page = models.page([models.Collection("few", "https://example.org", rows)])
     assert "| all | 2 | 1 right, 1 refused |" in page

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images of other projects run unchanged on virtual boards (docs/outside.md): those in the folder UTVM_OUTSIDE.
+"""Images of other projects, in the folder UTVM_OUTSIDE, run unchanged on virtual boards (docs/outside.md).
 
 A row of ``images.txt`` is a board, a file, and steps separated by ``|``: text to expect on the console, or
 
     @toggles PIN          two edges of a pin or a timer's channel
-    @high PIN             a rising edge, and the level stays
-    @press PIN, @hold PIN, @square PIN    one press of a button, or without an end; four periods of a signal
+    @high PIN             a rising edge, after which the level stays
+    @press PIN, @hold PIN, @square PIN    one press of a button; without a release; four periods of a signal
     @reply MASTER SYMBOL  the device behind a master sends the bytes of a variable
     @changes ADDRESS      a register has several values
     @type TEXT            on the console
     @value SYMBOL [NUMBER]     a variable is not zero, or has a value
-    @excluded WHY         nobody is there whom it waits for
+    @excluded WHY         it waits for a partner that is missing
     @fails WHY            it does not reach its line
 
 UTVM_OUTSIDE may have an ``images.txt`` of its own. Results are appended to ``results.txt`` there.
@@ -44,15 +44,15 @@ def _wait(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def _do(board: Connection, symbols: dict[str, int], step: str, heard: bytearray) -> None:
+def _do(board: Connection, symbols: dict[str, int], step: str, received: bytearray) -> None:
     action, _, rest = step.partition(" ")
     name, _, number = rest.partition(" ")
     pin = board.pin(name) if action in ("@toggles", "@high", "@press", "@square") else None
 
     def listen() -> bool:
         assert board.console
-        heard.extend(board.console.read(0.1))
-        return step.encode() in heard
+        received.extend(board.console.read(0.1))
+        return step.encode() in received
 
     def has_value() -> bool:
         value = int.from_bytes(board.read_memory(symbols[name] & ~3, 4), "little") >> 8 * (symbols[name] & 3)
@@ -100,9 +100,9 @@ def test_image_reaches_its_line(tmp_path: Path, name: str, file: str, steps: str
                 if step.startswith(("@toggles", "@high")):
                     board.pin(step.split()[1])
             board.reset(halt=False)
-            heard = bytearray()
+            received = bytearray()
             for step in parts:
-                _do(board, dict(image.symbols), step, heard)
+                _do(board, dict(image.symbols), step, received)
         result = "reached its line"
     finally:
         with (FOLDER / "results.txt").open("a") as results:

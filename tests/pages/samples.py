@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages as commands write them, of runs that are made up: one that went well, one that did not, and so on."""
+"""Pages of invented runs, with and without failures, as commands write them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ _LONG = "hil_tests/test_operators.py::test_an_operator_gives_what_numpy_gives[de
 
 
 def run_that_failed(firmware: Firmware, cases: int = 97) -> RunReport:
-    """A run with many tests, of which three did not go well, with long names and long messages."""
+    """A run with many tests, three of which did not pass, and long names and messages."""
     confusion = tuple(tuple(39 if i == j else (i * j) % 2 for j in range(10)) for i in range(10))
     figures = {"samples": 400, "accuracy": 0.9875, "instructions": 879703, "flash_bytes": 28260, "ram_bytes": 17952}
     wrong = CaseResult(
@@ -33,9 +33,9 @@ def run_that_failed(firmware: Firmware, cases: int = 97) -> RunReport:
         "assert 3 == 4\n where 3 = " + "x" * 500,
         "def test():\n>   assert 3 == 4\nE   AssertionError\n" * 400,
     )
-    lost = CaseResult("hil_tests/test_memory.py::test_d", Outcome.INFRASTRUCTURE, 2.0, "OpenOCD died")
-    mistaken = CaseResult("hil_tests/test_memory.py::test_e", Outcome.ERROR, 0.0, "error in the test: KeyError")
-    many = (
+    infrastructure = CaseResult("hil_tests/test_memory.py::test_d", Outcome.INFRASTRUCTURE, 2.0, "OpenOCD died")
+    error = CaseResult("hil_tests/test_memory.py::test_e", Outcome.ERROR, 0.0, "error in the test: KeyError")
+    others = (
         CaseResult(_LONG.format(i), Outcome.PASSED, 0.25)
         if i % 7
         else CaseResult(_LONG.format(i), Outcome.SKIPPED, 0.0, "not on this board: it has no FPU")
@@ -47,7 +47,7 @@ def run_that_failed(firmware: Firmware, cases: int = 97) -> RunReport:
         checkout=_CHECKOUT,
         board=BoardIdentity("stm32f746", "virtual", "virtual ST-Link", "VIRTUAL-STM32F746-0001"),
         environment=Environment("ab" * 32, "0c" * 32, _PLACE),
-        cases=(*many, wrong, lost, mistaken),
+        cases=(*others, wrong, infrastructure, error),
         models=tuple(
             ModelResult("9a" * 32, name, "host-driven, ahead of time", "cd" * 32, figures, firmware, confusion)
             for name in ("digits", "digits_int8", "digits_int8_graph")
@@ -76,31 +76,31 @@ def run_that_passed() -> RunReport:
 
 
 def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str, Path]:
-    """Write a page of each kind below a folder, and return them by name."""
+    """Write a page of each kind below a folder; return them by name."""
     logs = folder / "logs" / "20261120T134513.482Z-3f9a" / "attached-1"
     logs.mkdir(parents=True)
     (logs / "openocd.log").write_text("Info : clock speed 2000 kHz\n" * 400 + "Error: the probe is gone\n")
     failed = run_that_failed(firmware)
-    said = "".join(f"2026-11-20 13:45:14.000 INFO    utvm.hil: test {case.node}\n" for case in failed.cases)
-    (logs.parent / "utvm.log").write_text(said + "2026-11-20 13:45:15.000 DEBUG   utvm.probe: it said\n" * 100)
-    bad = report.write_report(run_that_failed(firmware), folder / "reports")
-    good = report.write_report(run_that_passed(), folder / "reports")
-    night = a_night((run_that_failed(firmware), bad), (run_that_passed(), good))
+    log = "".join(f"2026-11-20 13:45:14.000 INFO    utvm.hil: test {case.node}\n" for case in failed.cases)
+    (logs.parent / "utvm.log").write_text(log + "2026-11-20 13:45:15.000 DEBUG   utvm.probe: it said\n" * 100)
+    failed_report = report.write_report(run_that_failed(firmware), folder / "reports")
+    passed_report = report.write_report(run_that_passed(), folder / "reports")
+    night = nightly_report_of((run_that_failed(firmware), failed_report), (run_that_passed(), passed_report))
     counts = [1000 + 700 * number for number, _ in enumerate(library.calls)]
     profile = profile_of(library, "stm32f746, virtual", "instructions", counts)
     (folder / "profile.html").write_text(render_profile(profile))
     rules = [RuleCount("8.14", 5, 0, "restrict is needed"), RuleCount("11.4", 0, 7, "registers have addresses")]
     return {
-        "failed": bad / "index.html",
-        "passed": good / "index.html",
+        "failed": failed_report / "index.html",
+        "passed": passed_report / "index.html",
         "nightly": nightly.write_report(night, folder / "nightly") / "index.html",
         "compile": write_report(library, folder, rules)[1],
         "profile": folder / "profile.html",
     }
 
 
-def a_night(*runs: tuple[RunReport, Path | None]) -> NightlyReport:
-    """A night of which these were the runs, each with the folder of its report."""
+def nightly_report_of(*runs: tuple[RunReport, Path | None]) -> NightlyReport:
+    """A nightly report of these runs, with the folders of their reports."""
     results = tuple(
         BoardResult(
             label=run.board.name,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages in a real browser: at three widths, in light and dark, by keyboard, and without a network."""
+"""The pages in a real browser: three widths, light and dark, keyboard only, and no network."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,13 +25,13 @@ _SCREENS: tuple[tuple[int, Literal["light", "dark"]], ...] = ((1280, "light"), (
 _MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 _MOST = 300_000
 _CHECK = """
-    return axe.run(document).then((said) => said.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html)));
+    return axe.run(document).then((result) => result.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html)));
 """
 _OUTCOMES = """
-    const seen = [...document.querySelectorAll(".tests li")].filter((each) => each.checkVisibility());
-    return seen.map((each) => each.dataset.outcome);
+    const visible = [...document.querySelectorAll(".tests li")].filter((item) => item.checkVisibility());
+    return visible.map((item) => item.dataset.outcome);
 """
-_FOUND = "return document.querySelector('[role=status]').textContent;"
+_STATUS = "return document.querySelector('[role=status]').textContent;"
 
 
 @pytest.fixture(scope="module")
@@ -45,29 +45,27 @@ def pages(tmp_path_factory: pytest.TempPathFactory, firmware: Firmware) -> Mappi
 
 
 @pytest.mark.parametrize("name", ["failed", "passed", "nightly", "compile", "profile"])
-def test_a_page_can_be_read_at_every_width_by_everybody(
-    browser: Browser, pages: Mapping[str, Path], axe: str, name: str
-) -> None:
+def test_page_is_accessible_at_every_width(browser: Browser, pages: Mapping[str, Path], axe: str, name: str) -> None:
     assert pages[name].stat().st_size < _MOST
     browser.open(pages[name])
     browser.run(axe)
     for width, scheme in _SCREENS:
-        browser.look(width, scheme)
-        # What is wider moves in a frame of its own.
+        browser.set_screen(width, scheme)
+        # Wider parts scroll in a frame of their own.
         assert browser.run("return document.documentElement.scrollWidth;") <= width
         browser.screenshot(_SCREENSHOTS / f"{name}-{width}-{scheme}.png")
-        # Between the two the layout is another one, but nothing else.
+        # At the middle width, only the layout differs.
         if width != 768:
             assert browser.run(_CHECK) == [], f"{width} px, {scheme}"
 
 
-def test_names_are_not_broken_where_there_is_room(browser: Browser, pages: Mapping[str, Path]) -> None:
-    many = """const parts = (cell) => [...cell.childNodes].filter((each) => each.textContent.trim());
+def test_names_are_not_broken_without_need(browser: Browser, pages: Mapping[str, Path]) -> None:
+    many = """const parts = (cell) => [...cell.childNodes].filter((node) => node.textContent.trim());
         const cells = [...document.querySelectorAll(".cards td[data-label]")];
         return cells.filter((cell) => parts(cell).length > 1).map((cell) => cell.textContent);"""
-    lines = """return [...document.querySelectorAll("td.name, .cards .id")].map((each) => {
+    lines = """return [...document.querySelectorAll("td.name, .cards .id")].map((cell) => {
         const range = document.createRange();
-        range.selectNodeContents(each);
+        range.selectNodeContents(cell);
         return new Set([...range.getClientRects()].map((line) => line.top)).size; });"""
     broken = """const found = [], range = document.createRange();
         for (const cell of document.querySelectorAll("td.name, td.word")) {
@@ -82,12 +80,12 @@ def test_names_are_not_broken_where_there_is_room(browser: Browser, pages: Mappi
         return found;"""
     for name in ("failed", "nightly", "compile", "profile"):
         browser.open(pages[name])
-        # Each would be a column of its own in a card, and the label another, a few letters wide.
+        # In a card, each node would be a column of its own, a few letters wide.
         assert browser.run(many) == []
-        browser.look(1280, "light")
+        browser.set_screen(1280, "light")
         assert set(browser.run(lines)) <= {1}, name
-        # A table, not yet cards: names of a model, a board and a kind are whole there, too.
-        browser.look(768, "light")
+        # In a table, before the switch to cards, names of models, boards and kinds are not broken, either.
+        browser.set_screen(768, "light")
         assert browser.run("return document.documentElement.scrollWidth;") <= 768
         assert browser.run(broken) == [], name
 
@@ -98,31 +96,31 @@ def test_comparison_page_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
     boards_ = ("stm32f746", "/home/somebody/boards/" + "nucleo-" * 9)
     picture.write_text(draw([Row(m, b, 999_999_999_999, "instructions", 1, 2, 0.5) for m in models for b in boards_]))
     browser.open(picture)
-    texts = """const all = [...document.querySelectorAll("text")].map((each) => each.getBoundingClientRect());
-        return all.map((each) => [each.left, each.right, each.top, each.bottom, each.height]);"""
+    texts = """const all = [...document.querySelectorAll("text")].map((text) => text.getBoundingClientRect());
+        return all.map((box) => [box.left, box.right, box.top, box.bottom, box.height]);"""
     for width, least in ((360, 10), (1280, 13)):
-        browser.look(width, "light")
-        found = browser.run(texts)
-        assert all(left >= 0 and right <= min(width, 640) for left, right, *_ in found)
-        assert least <= min(height for *_, height in found) and max(height for *_, height in found) < 30
-        side = [(a, b) for a in found for b in found if a is not b and a[0] < b[1] and b[0] < a[1]]
+        browser.set_screen(width, "light")
+        boxes = browser.run(texts)
+        assert all(left >= 0 and right <= min(width, 640) for left, right, *_ in boxes)
+        assert least <= min(height for *_, height in boxes) and max(height for *_, height in boxes) < 30
+        side = [(a, b) for a in boxes for b in boxes if a is not b and a[0] < b[1] and b[0] < a[1]]
         assert not [a for a, b in side if a[2] + 3 < b[3] and b[2] + 3 < a[3]], "one over another"
 
 
-def test_the_checker_finds_what_is_wrong(browser: Browser, pages: Mapping[str, Path], axe: str) -> None:
-    browser.look(1280, "light")
+def test_checker_finds_errors(browser: Browser, pages: Mapping[str, Path], axe: str) -> None:
+    browser.set_screen(1280, "light")
     browser.open(pages["passed"])
     browser.run("document.querySelector('.note, p').style.color = '#4a8f68'; document.title = '';")
     browser.run(axe)
-    assert {found.partition(":")[0] for found in browser.run(_CHECK)} == {"color-contrast", "document-title"}
+    assert {violation.partition(":")[0] for violation in browser.run(_CHECK)} == {"color-contrast", "document-title"}
 
 
-def test_links_lead_to_files_that_are_there(browser: Browser, pages: Mapping[str, Path]) -> None:
+def test_links_lead_to_files(browser: Browser, pages: Mapping[str, Path]) -> None:
     night = pages["nightly"].parent / "stm32f746" / "index.html"
     links: list[str] = []
     for page in (*pages.values(), night):
         browser.open(page)
-        links = browser.run("return [...document.links].map((each) => each.getAttribute('href'));")
+        links = browser.run("return [...document.links].map((link) => link.getAttribute('href'));")
         assert links, page
         for link in links:
             path, _, part = link.partition("#:~:text=")
@@ -130,22 +128,22 @@ def test_links_lead_to_files_that_are_there(browser: Browser, pages: Mapping[str
             assert not part or unquote(part) in (page.parent / path).read_text(), link
     assert any(link.endswith("openocd.log") for link in links)
     browser.open(pages["failed"])
-    tests = browser.run("return [...document.querySelectorAll('.tests .name a')].map((each) => each.href);")
+    tests = browser.run("return [...document.querySelectorAll('.tests .name a')].map((link) => link.href);")
     assert len(set(tests)) == 100
 
 
 def test_report_page_filters_tests_by_keyboard(browser: Browser, pages: Mapping[str, Path]) -> None:
-    browser.look(1280, "light")
+    browser.set_screen(1280, "light")
     browser.open(pages["failed"])
     assert set(browser.run(_OUTCOMES)) == {"passed", "skipped", "failed", "infrastructure", "error"}
-    assert browser.run(_FOUND) == "100 tests"
+    assert browser.run(_STATUS) == "100 tests"
     browser.run("document.querySelector('[type=search]').focus();")
     browser.press(*"stride wrong")
     assert browser.run(_OUTCOMES) == ["failed"]
-    assert browser.run(_FOUND) == "1 of 100 tests"
+    assert browser.run(_STATUS) == "1 of 100 tests"
     browser.run("document.querySelector('[type=search]').select();")
     browser.press("\ue017")  # Delete
-    assert browser.run(_FOUND) == "100 tests"
+    assert browser.run(_STATUS) == "100 tests"
     # Tab goes on to the outcomes: passed, failed, skipped, error, infrastructure; then folding.
     browser.press("\ue004", "\ue004", " ")
     assert set(browser.run(_OUTCOMES)) == {"failed"}
@@ -158,14 +156,12 @@ def test_report_page_filters_tests_by_keyboard(browser: Browser, pages: Mapping[
     assert set(browser.run(_OUTCOMES)) == {"failed", "skipped"}
 
 
-def test_a_page_runs_no_script_but_its_own_and_fetches_nothing(
-    browser: Browser, pages: Mapping[str, Path], tmp_path: Path
-) -> None:
+def test_page_runs_only_its_own_script(browser: Browser, pages: Mapping[str, Path], tmp_path: Path) -> None:
     browser.open(pages["failed"])
     assert browser.run("return performance.getEntriesByType('resource').length;") == 0
     browser.screenshot(tmp_path / "picture.png")
-    strange = "<script>document.title = 'taken over';</script><img alt='' src='picture.png'>"
-    text = pages["failed"].read_text().replace("</main>", f"{strange}</main>")
+    injected = "<script>document.title = 'taken over';</script><img alt='' src='picture.png'>"
+    text = pages["failed"].read_text().replace("</main>", f"{injected}</main>")
     page = tmp_path / "page.html"
     for guarded in (True, False):
         page.write_text(text if guarded else text.replace("Content-Security-Policy", "nothing"))
@@ -175,7 +171,7 @@ def test_a_page_runs_no_script_but_its_own_and_fetches_nothing(
         assert not browser.run("return document.querySelector('.controls').hidden;")
 
 
-def test_a_page_stays_small_and_says_what_it_leaves_out(tmp_path: Path, firmware: Firmware) -> None:
+def test_large_page_is_shortened_with_a_note(tmp_path: Path, firmware: Firmware) -> None:
     page = report.write_report(run_that_failed(firmware, 5000), tmp_path) / "index.html"
     assert page.stat().st_size < _MOST
     text = page.read_text()

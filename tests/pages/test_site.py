@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation's site in a real browser, without a network: search, accessibility, narrow screens."""
+"""The documentation site in a real browser, without a network: search, accessibility, narrow screens."""
 
 import subprocess
 from pathlib import Path
@@ -18,14 +18,14 @@ _VIOLATIONS = """;
 """
 _RESULTS = """
     return new Promise((done) => {
-        let last = "", repeats = 0, looks = 0;
-        const look = () => {
+        let last = "", repeats = 0, tries = 0;
+        const poll = () => {
             const links = [...document.querySelectorAll("a.md-search-result__link")].map((link) => link.pathname);
             repeats = links.length && links.join() === last ? repeats + 1 : 0;
             last = links.join();
-            repeats > 4 || ++looks > 100 ? done(links) : setTimeout(look, 100);
+            repeats > 4 || ++tries > 100 ? done(links) : setTimeout(poll, 100);
         };
-        look();
+        poll();
     });
 """
 
@@ -38,13 +38,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _pages(site: Path) -> list[Path]:
-    """All pages but the server's answer for a missing one, whose addresses begin at the server's root."""
+    """All pages but the one for missing pages, whose links begin at the server's root."""
     return sorted(set(site.rglob("*.html")) - {site / "404.html"})
 
 
 def test_search_finds_the_page_for_nine_of_ten_queries(browser: Browser, site: Path) -> None:
     queries = yaml.safe_load((ROOT / "docs" / "site" / "queries.yaml").read_text())
-    browser.look(1280, "light")
+    browser.set_screen(1280, "light")
     missed = {}
     for query, page in queries.items():
         browser.open(site / "docs" / "errors.html")
@@ -60,20 +60,20 @@ def test_search_finds_the_page_for_nine_of_ten_queries(browser: Browser, site: P
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_has_an_accessibility_violation(browser: Browser, axe: str, site: Path, scheme: str) -> None:
-    browser.look(1400, "dark" if scheme == "dark" else "light")
+    browser.set_screen(1400, "dark" if scheme == "dark" else "light")
     violations = {}
     for page in _pages(site):
         browser.open(page)
         if scheme == "dark":
             assert browser.run("return document.body.dataset.mdColorScheme;") == "slate"
-        if found := browser.run(axe + _VIOLATIONS):
-            violations[str(page.relative_to(site))] = found
+        if result := browser.run(axe + _VIOLATIONS):
+            violations[str(page.relative_to(site))] = result
     assert violations == {}
 
 
 @pytest.mark.parametrize("width", [360, 800])
 def test_no_page_is_wider_than_the_screen(browser: Browser, site: Path, width: int) -> None:
-    browser.look(width, "light")
+    browser.set_screen(width, "light")
     for page in _pages(site):
         browser.open(page)
         assert browser.run("return document.documentElement.scrollWidth;") <= width, page

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device tree that only udev looks at: what its real rules make of a device that no test machine has."""
+"""A device tree for udev only: the result of its real rules for a device that no test machine has."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.processes import may_make_mounts
 
-# Nothing of devices that are not there may stay on this machine: /run and /dev are the test's own.
+# Fake devices must not affect this machine: /run and /dev belong to the test.
 _TEST = """
 set -e
 mount -t tmpfs none /run
@@ -21,14 +21,14 @@ exec udevadm test --action=add "$3"
 
 
 def missing() -> str:
-    """Return why udev's rules cannot be tried here; nothing when they can."""
+    """Return the reason why udev's rules cannot be tried here; an empty string if there is none."""
     if not may_make_mounts():
         return "the right to mount, to show udev a device tree"
     return "" if shutil.which("udevadm") else "udevadm: apt-get install udev"
 
 
 def plug_in(tree: Path, vendor: int, product: int) -> tuple[str, str]:
-    """Put a USB device with a serial line into a device tree; return the paths of the two below ``/sys``."""
+    """Add a USB device with a serial line to a device tree; return the paths of both below ``/sys``."""
     device = tree / "devices" / "pci0" / "usb1" / "1-1"
     interface = device / "1-1:1.2"
     line = interface / "tty" / "ttyACM0"
@@ -44,12 +44,12 @@ def plug_in(tree: Path, vendor: int, product: int) -> tuple[str, str]:
         (folder / "subsystem").symlink_to(os.path.relpath(tree / subsystem, folder))
     (device / "idVendor").write_text(f"{vendor:04x}\n")
     (device / "idProduct").write_text(f"{product:04x}\n")
-    return tuple(f"/sys/{place.relative_to(tree)}" for place in (device, line))  # type: ignore[return-value]
+    return tuple(f"/sys/{path.relative_to(tree)}" for path in (device, line))  # type: ignore[return-value]
 
 
-def judge(tree: Path, rules: Path, device: str) -> str:
-    """Return what udev says of a device, with the rules of a folder beside those of this machine."""
-    done = subprocess.run(
+def udev_output(tree: Path, rules: Path, device: str) -> str:
+    """Return udev's output for a device, with the rules of a folder beside those of this machine."""
+    completed = subprocess.run(
         ["unshare", "--mount", "sh", "-c", _TEST, "sh", tree, rules, device],
         env={**os.environ, "SYSTEMD_DEVICE_VERIFY_SYSFS": "0"},
         capture_output=True,
@@ -57,6 +57,6 @@ def judge(tree: Path, rules: Path, device: str) -> str:
         check=False,
         timeout=60,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    return said
+    output = completed.stdout + completed.stderr
+    assert completed.returncode == 0, output
+    return output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GDB server that says what a test wants, also what no real one says."""
+"""A GDB server with scripted replies, also some that no real one sends."""
 
 import socket
 import threading
@@ -10,20 +10,20 @@ from utvm.probe.packets import PacketReader, encode, escape
 
 TARGET_XML = b'<target><feature name="m"><reg name="r0" bitsize="32"/><reg name="pc" bitsize="32"/></feature></target>'
 
-_INTERRUPT = b"\x03"  # It is no packet.
+_INTERRUPT = b"\x03"  # A single byte, not a packet.
 
-Answer = Callable[[bytes], "list[bytes] | None"]
+Reply = Callable[[bytes], "list[bytes] | None"]
 
 
 class FakeGdbServer:
     """Serves one client after the other in a thread.
 
     Args:
-        answer: gives the raw bytes to send for a request's payload, or None for the default answer.
+        reply: returns the raw bytes to send for a request's payload, or None for the default reply.
     """
 
-    def __init__(self, answer: Answer = lambda _: None) -> None:
-        self._answer = answer
+    def __init__(self, reply: Reply = lambda _: None) -> None:
+        self._reply = reply
         self.requests: list[bytes] = []
         self._clients: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ class FakeGdbServer:
         self._thread.join(5.0)
 
     def connect(self) -> socket.socket:
-        """Return a client's end of a new connection, which the server closes."""
+        """Return the client's end of a new connection, which the server closes."""
         client = socket.create_connection(self._listener.getsockname())
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._clients.append(client)
@@ -65,11 +65,11 @@ class FakeGdbServer:
                 reader.feed(data.removesuffix(_INTERRUPT))
                 while (request := reader.next_packet()) is not None:
                     self.requests.append(request)
-                    replies = self._answer(request)
+                    replies = self._reply(request)
                     for raw in _default(request) if replies is None else replies:
                         client.sendall(raw)
                 if data.endswith(_INTERRUPT):
-                    for raw in self._answer(_INTERRUPT) or ():
+                    for raw in self._reply(_INTERRUPT) or ():
                         client.sendall(raw)
         except OSError:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A USB bus as libusb shows it to pyusb, with devices of :mod:`utvm.virtual.usb` on it."""
+"""A USB bus in place of libusb, for pyusb, with devices of :mod:`utvm.virtual.usb`."""
 
 import array
 import errno
@@ -19,14 +19,14 @@ _TIMEOUT, _BUSY, _ACCESS = -7, -6, -3  # libusb's own numbers
 
 @dataclass
 class Port:
-    """A device on the bus; also its cable.
+    """A device on the bus, and its cable.
 
     Attributes:
-        ports: the way to it, none where the system does not tell.
-        forbidden: whether it may not be opened.
-        taken: whether another program has its interfaces.
-        resets: how often it was reset.
-        after_reset: its number from its next reset on, if it gets another one.
+        ports: its path of ports, None if the system does not report it.
+        forbidden: whether opening it fails.
+        taken: whether another program has claimed its interfaces.
+        resets: the number of resets so far.
+        after_reset: its address after the next reset, if it changes.
     """
 
     device: UsbDevice
@@ -47,7 +47,7 @@ class Port:
 
 
 class Bus(usb.backend.IBackend):  # type: ignore[misc]
-    """What pyusb takes for libusb. Methods and arguments are pyusb's."""
+    """A backend of pyusb in place of libusb. Methods and arguments are pyusb's."""
 
     def __init__(self, *ports: Port) -> None:
         super().__init__()
@@ -139,10 +139,10 @@ class Bus(usb.backend.IBackend):  # type: ignore[misc]
         self, port: Port, kind: int, request: int, value: int, index: int, data: Any, _timeout: int
     ) -> int:
         assert kind & IN
-        answer = port.device.control(SetupPacket(kind, request, value, index, len(data)), b"")
-        assert answer is not None
-        data[: len(answer)] = array.array("B", answer)
-        return len(answer)
+        reply = port.device.control(SetupPacket(kind, request, value, index, len(data)), b"")
+        assert reply is not None
+        data[: len(reply)] = array.array("B", reply)
+        return len(reply)
 
     def reset_device(self, port: Port) -> None:
         port.resets += 1
@@ -150,5 +150,5 @@ class Bus(usb.backend.IBackend):  # type: ignore[misc]
         port.sent.clear()
         if port.after_reset:
             port.address = port.after_reset
-            # What it was is gone; libusb says so.
+            # The old address is gone, which libusb reports.
             raise usb.core.USBError("Entity not found", -5, errno.ENOENT)

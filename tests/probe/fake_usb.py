@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A USB bus as Linux shows it, in a folder: no probe can be counted on where tests run."""
+"""A USB bus in the form of Linux's file system, in a folder: test machines have no probe."""
 
 import shutil
 from collections.abc import Callable
@@ -12,7 +12,7 @@ REAL_MAKER = "STMicroelectronics"
 
 
 def use(bus: Path, set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Have probes looked for on such a bus."""
+    """Search for probes on this bus."""
     for name, folder in {"DEVICES": bus / "devices", "NODES": bus / "nodes"}.items():
         folder.mkdir(parents=True, exist_ok=True)
         set_attribute(sysfs, name, folder)
@@ -29,7 +29,7 @@ def plug_in(
     address: int = 5,
     unread: str = "",
 ) -> None:
-    """Plug a device in, or once more with another address.
+    """Plug a device in, or again with another address.
 
     Args:
         unread: a string that Linux could not read.
@@ -38,10 +38,10 @@ def plug_in(
     unplug(bus, port)
     folder.mkdir(parents=True)
     strings = {"manufacturer": maker, "product": product, "serial": serial}
-    places = {"manufacturer": 14, "product": 15, "serial": 16}  # in the device descriptor: USB 2.0, table 9-8
+    offsets = {"manufacturer": 14, "product": 15, "serial": 16}  # in the device descriptor: USB 2.0, table 9-8
     descriptor = bytearray(18)
     for name, text in strings.items():
-        descriptor[places[name]] = places[name] if text else 0
+        descriptor[offsets[name]] = offsets[name] if text else 0
         if text and name != unread:
             (folder / name).write_text(f"{text}\n")
     (folder / "descriptors").write_bytes(descriptor)
@@ -56,7 +56,7 @@ def plug_in(
 
 
 def unplug(bus: Path, port: str) -> None:
-    """Pull out what is there, if anything is."""
+    """Unplug the device at this port, if there is one."""
     folder = bus / "devices" / f"1-{port}"
     if folder.exists():
         (bus / "nodes" / "001" / f"{int((folder / 'devnum').read_text()):03}").unlink(missing_ok=True)

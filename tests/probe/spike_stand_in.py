@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for Spike, which Debian does not have: it takes Spike's command line, listens and has a TAP.
+"""A fake Spike, which Debian does not have: it accepts Spike's command line, listens and has a TAP.
 
-There is no core behind the TAP, so that OpenOCD gets as far as to read who it is and no farther. The command line
-and what it prints: spike_main/spike.cc and riscv/remote_bitbang.cc of riscv-isa-sim. The TAP's states: IEEE
-1149.1, figure 6-1; the protocol: OpenOCD's manual, "remote_bitbang".
+There is no core behind the TAP: OpenOCD reads the IDCODE and then fails. Command line and output: spike_main/spike.cc
+and riscv/remote_bitbang.cc of riscv-isa-sim. States of the TAP: IEEE 1149.1, figure 6-1; protocol: OpenOCD's manual,
+"remote_bitbang".
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 
 IDCODE = 0xDEADBEEF
 _IR_BITS, _IR_IDCODE = 5, 1
-# Each state: where it goes with TMS low, and with TMS high.
+# The next states of each state, with TMS low and with TMS high.
 _NEXT = {
     "reset": ("idle", "reset"),
     "idle": ("idle", "select-dr"),
@@ -86,15 +86,15 @@ def main() -> None:
 def _serve(connection: socket.socket) -> None:
     tap = Tap()
     while data := connection.recv(4096):
-        answers = b""
+        replies = b""
         for command in data.decode():
             if command in "01234567":
                 tap.set_pins(command >= "4", int(command) & 2 != 0, int(command) & 1 != 0)
             elif command == "R":
-                answers += b"1" if tap.tdo else b"0"
+                replies += b"1" if tap.tdo else b"0"
             elif command == "Q":
                 return
-        connection.sendall(answers)
+        connection.sendall(replies)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which board is meant: one that is plugged in, or a virtual one; and never the one for the other."""
+"""Choosing a board: one that is plugged in, or a virtual one, and never one for the other."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,18 +23,18 @@ Plug = Callable[..., None]
 
 @pytest.fixture
 def plug(monkeypatch: pytest.MonkeyPatch) -> Plug:
-    """Plug probes in, in place of the USB bus that a test machine does not have."""
+    """Return a function that plugs probes in, on a fake USB bus."""
     return lambda *probes, problem="": monkeypatch.setattr(choice, "detect", lambda known: Detection(probes, problem))
 
 
-def test_a_board_that_is_plugged_in_wins(board: Board, plug: Plug) -> None:
+def test_physical_board_is_preferred(board: Board, plug: Plug) -> None:
     plug(NUCLEO)
     assert find_probe(board, "auto", "") == NUCLEO
     assert find_probe(board, "physical", "") == NUCLEO
     assert find_probe(board, "virtual", "") is None
 
 
-def test_virtual_board_stands_in_unless_physical_is_demanded(board: Board, plug: Plug) -> None:
+def test_virtual_board_is_used_unless_physical_is_required(board: Board, plug: Plug) -> None:
     plug(problem="no USB stack")
     assert find_probe(board, "auto", "") is None
     with pytest.raises(ProbeError, match="no USB stack"):
@@ -50,7 +50,7 @@ def test_identical_probes_are_told_apart_by_serial(board: Board, plug: Plug) -> 
         find_probe(board, "auto", "123")
 
 
-def test_a_part_of_a_serial_number_names_no_probe(board: Board, plug: Plug) -> None:
+def test_part_of_a_serial_number_matches_no_probe(board: Board, plug: Plug) -> None:
     longer = dataclasses.replace(ANOTHER, serial_number=f"{NUCLEO.serial_number}7")
     plug(longer)
     for part in (
@@ -67,21 +67,21 @@ def test_a_part_of_a_serial_number_names_no_probe(board: Board, plug: Plug) -> N
         assert find_probe(board, "physical", longer.serial_number) == longer
 
 
-def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug: Plug) -> None:
+def test_probe_without_a_readable_serial_is_an_error(board: Board, plug: Plug) -> None:
     plug(dataclasses.replace(NUCLEO, serial_number="", problem="you may not open it: udev rules"))
     with pytest.raises(ProbeError, match="no serial number") as caught:
         find_probe(board, "auto", "")
     assert "udev" in caught.value.hint
 
 
-def test_wishes_that_exclude_each_other_are_refused(board: Board, plug: Plug) -> None:
+def test_physical_serial_of_a_virtual_board_is_refused(board: Board, plug: Plug) -> None:
     plug(NUCLEO)
     with pytest.raises(ConfigError, match="is that of a physical board"):
         find_probe(board, "virtual", NUCLEO.serial_number)
 
 
 @pytest.mark.parametrize("probe", [VIRTUAL, DAP])
-def test_virtual_usb_board_is_taken_by_serial_only(board: Board, plug: Plug, probe: Probe) -> None:
+def test_virtual_usb_board_is_used_by_serial_only(board: Board, plug: Plug, probe: Probe) -> None:
     plug(VIRTUAL, DAP)
     assert find_probe(board, "auto", "") is None
     assert find_probe(board, "virtual", "") is None
@@ -101,33 +101,33 @@ def test_virtual_usb_board_is_not_physical(board: Board, plug: Plug) -> None:
 
 @pytest.mark.parametrize("serial", ["", NUCLEO.serial_number])
 def test_virtual_board_with_a_physical_serial_is_refused(board: Board, plug: Plug, serial: str) -> None:
-    """OpenOCD finds a probe by its numbers and its serial number: it might drive the virtual one."""
+    """OpenOCD finds a probe by its USB ids and serial number: it might drive the virtual one."""
     plug(NUCLEO, dataclasses.replace(VIRTUAL, serial_number=NUCLEO.serial_number))
     for kind in ("auto", "physical"):
         with pytest.raises(ConfigError, match=r"at USB 1-2\.1 and 2-1 have the same serial number"):
             find_probe(board, kind, serial)  # type: ignore[arg-type]
 
 
-def test_of_two_with_one_serial_number_one_is_named_by_usb_path(board: Board, plug: Plug) -> None:
+def test_usb_path_chooses_between_equal_serials(board: Board, plug: Plug) -> None:
     twin = dataclasses.replace(ANOTHER, serial_number=NUCLEO.serial_number)
     plug(NUCLEO, twin)
     with pytest.raises(ConfigError, match="have the same serial number") as caught:
         find_probe(board, "physical", NUCLEO.serial_number)
     assert "--serial 1-2.1" in caught.value.hint
     for probe in (NUCLEO, twin):
-        chosen = find_probe(board, "physical", probe.usb_path)
-        assert chosen == dataclasses.replace(probe, by_path=True)
-        assert chosen.selector == probe.usb_path
-    # Alone, it is known by its serial number, which survives another port.
+        selected = find_probe(board, "physical", probe.usb_path)
+        assert selected == dataclasses.replace(probe, by_path=True)
+        assert selected.selector == probe.usb_path
+    # A unique serial number is preferred, as it does not depend on the port.
     plug(NUCLEO, ANOTHER)
-    chosen = find_probe(board, "physical", ANOTHER.usb_path)
-    assert chosen and chosen.selector == ANOTHER.serial_number
+    selected = find_probe(board, "physical", ANOTHER.usb_path)
+    assert selected and selected.selector == ANOTHER.serial_number
     with pytest.raises(ProbeError, match=r"no probe 1-9"):
         find_probe(board, "physical", "1-9")
 
 
 @pytest.mark.parametrize("product", [0x3744, 0x3748, 0x374B, 0x374D, 0x374E, 0x374F, 0x3752, 0x3753, 0x3754])
-def test_any_st_link_may_be_on_a_board_with_one(board: Board, plug: Plug, product: int) -> None:
+def test_any_st_link_product_is_accepted(board: Board, plug: Plug, product: int) -> None:
     """The products of OpenOCD's interface/stlink.cfg; a Nucleo-H743ZI2 has 374e."""
     probe = dataclasses.replace(NUCLEO, product=product)
     plug(probe)
@@ -143,14 +143,14 @@ def test_probe_of_unreadable_maker_is_not_physical(board: Board, plug: Plug) -> 
 
 
 def test_physical_probe_of_a_virtual_only_kind_is_ignored(board: Board, plug: Plug) -> None:
-    """There are DAPLinks on many boards."""
+    """Many boards have a DAPLink."""
     plug(dataclasses.replace(DAP, virtual=False))
     assert find_probe(board, "auto", "") is None
     with pytest.raises(ProbeError, match="there is no probe V-2"):
         find_probe(board, "auto", "V-2")
 
 
-def test_a_board_whose_virtual_one_has_no_probe_takes_none(plug: Plug) -> None:
+def test_virtual_board_without_a_probe_refuses_a_serial(plug: Plug) -> None:
     board = boards.load("pynq-z1")
     plug(VIRTUAL)
     with pytest.raises(ConfigError, match="names a physical board"):

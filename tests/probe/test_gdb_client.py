@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GDB client against a scripted server: what real servers say only when something is wrong."""
+"""The GDB client with a scripted server: replies that real servers send after errors only."""
 
 import contextlib
 
@@ -17,7 +17,7 @@ def client_of(server: FakeGdbServer, timeout: float = 5.0) -> GdbClient:
     return GdbClient(server.connect(), timeout=timeout)
 
 
-def test_a_server_that_does_not_answer_is_given_up() -> None:
+def test_silent_server_is_an_error() -> None:
     def silent_on_memory(request: bytes) -> list[bytes] | None:
         return [] if request.startswith(b"m") else None
 
@@ -27,7 +27,7 @@ def test_a_server_that_does_not_answer_is_given_up() -> None:
         assert caught.value.hint
 
 
-def test_a_server_that_hangs_up_is_noticed() -> None:
+def test_closed_connection_is_an_error() -> None:
     def hang_up_on_memory(request: bytes) -> list[bytes] | None:
         if request.startswith(b"m"):
             raise ConnectionAbortedError
@@ -44,7 +44,7 @@ def test_a_server_that_hangs_up_is_noticed() -> None:
 @pytest.mark.parametrize(
     "reply", [b"$OK#00", b"$}#7d", b"$zz#f4", b"$" + b"a" * 100 + b"*\x1d#00"], ids=["sum", "cut", "hex", "run"]
 )
-def test_garbage_in_a_reply_is_the_probes_fault(reply: bytes) -> None:
+def test_malformed_reply_is_a_probe_error(reply: bytes) -> None:
     with (
         FakeGdbServer(lambda request: [reply] if request.startswith(b"m") else None) as server,
         client_of(server) as gdb,
@@ -54,7 +54,7 @@ def test_garbage_in_a_reply_is_the_probes_fault(reply: bytes) -> None:
 
 
 @pytest.mark.parametrize("reply", [b"E01", b"E.no such memory", b"", b"12"])
-def test_a_refusal_is_the_boards_fault(reply: bytes) -> None:
+def test_refused_read_is_a_board_error(reply: bytes) -> None:
     with (
         FakeGdbServer(lambda request: [encode(reply)] if request.startswith(b"m") else None) as server,
         client_of(server) as gdb,
@@ -63,25 +63,25 @@ def test_a_refusal_is_the_boards_fault(reply: bytes) -> None:
         gdb.read_memory(0x20000000, 4)
 
 
-def test_a_stop_between_request_and_reply_is_kept() -> None:
-    def answer(request: bytes) -> list[bytes] | None:
+def test_stop_before_a_reply_is_remembered() -> None:
+    def reply(request: bytes) -> list[bytes] | None:
         if request == b"c":
             return []
         if request.startswith(b"m"):
             return [encode(b"O"), encode(b"T05watch:20000010;thread:1;"), encode(b"2a000000")]
         return None
 
-    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+    with FakeGdbServer(reply) as server, client_of(server) as gdb:
         gdb.resume()
         assert gdb.read_memory(0x20000000, 4) == b"\x2a\0\0\0"
         assert gdb.wait_for_stop(0.0) == Stop(5, "write", 0x20000010)
 
 
-def test_a_step_that_was_not_done_is_done_again() -> None:
-    """OpenOCD reports a stop without having stepped when half a second passes inside its step."""
+def test_missed_step_is_repeated() -> None:
+    """OpenOCD reports a stop without a step if half a second passes inside its step."""
     pc, steps = 0x100, 0
 
-    def answer(request: bytes) -> list[bytes] | None:
+    def reply(request: bytes) -> list[bytes] | None:
         nonlocal pc, steps
         if request == b"s":
             steps += 1
@@ -89,21 +89,21 @@ def test_a_step_that_was_not_done_is_done_again() -> None:
             return [encode(b"T05")]
         return [encode(pc.to_bytes(4, "little").hex().encode())] if request == b"p1" else None
 
-    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+    with FakeGdbServer(reply) as server, client_of(server) as gdb:
         assert gdb.step().signal == 5
         assert (steps, gdb.read_register("pc")) == (2, 0x102)
 
 
-def test_a_branch_to_itself_can_be_stepped() -> None:
-    def answer(request: bytes) -> list[bytes] | None:
+def test_branch_to_itself_is_stepped() -> None:
+    def reply(request: bytes) -> list[bytes] | None:
         return {b"s": [encode(b"T05")], b"p1": [encode(b"00010000")]}.get(request)
 
-    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+    with FakeGdbServer(reply) as server, client_of(server) as gdb:
         assert gdb.step().signal == 5
         assert gdb.read_register("pc") == 0x100
 
 
-def test_a_target_that_runs_on_is_no_error() -> None:
+def test_running_target_is_no_error() -> None:
     with FakeGdbServer(lambda request: [] if request == b"c" else None) as server, client_of(server) as gdb:
         gdb.resume()
         assert gdb.wait_for_stop(0.1) is None
@@ -114,7 +114,7 @@ def test_large_writes_are_split_at_the_packet_size(packet_size: int) -> None:
     written = bytearray(40_000)
     packet_sizes = []
 
-    def answer(request: bytes) -> list[bytes] | None:
+    def reply(request: bytes) -> list[bytes] | None:
         if request.startswith(b"qSupported"):
             return [encode(b"PacketSize=%x" % packet_size)]
         if not request.startswith(b"X"):
@@ -127,29 +127,29 @@ def test_large_writes_are_split_at_the_packet_size(packet_size: int) -> None:
         return [encode(b"OK")]
 
     for data in (b"}" * 40_000, bytes(range(256)) * 156 + bytes(64)):
-        with FakeGdbServer(answer) as server, client_of(server) as gdb:
+        with FakeGdbServer(reply) as server, client_of(server) as gdb:
             gdb.write_memory(0, data)
         assert bytes(written) == data
     assert max(packet_sizes) <= packet_size
 
 
-def test_a_failed_write_leaves_the_client_in_step() -> None:
-    # OpenOCD 0.12: acknowledges the large write, and answers the small one after it twice.
-    def answer(request: bytes) -> list[bytes] | None:
+def test_client_is_in_sync_after_a_failed_write() -> None:
+    # OpenOCD 0.12 acknowledges the large write, and replies twice to the small one after it.
+    def reply(request: bytes) -> list[bytes] | None:
         if request.startswith(b"X") and b",0:" in request:
             return [encode(b"E0E"), encode(b"OK")]
         if request.startswith(b"X"):
             return [encode(b"OK")]
         return [encode(b"01020304")] if request.startswith(b"m") else None
 
-    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+    with FakeGdbServer(reply) as server, client_of(server) as gdb:
         with pytest.raises(BoardError, match="100 bytes at 0x60000000"):
             gdb.write_memory(0x60000000, bytes(100))
         assert gdb.read_memory(0, 4) == b"\1\2\3\4"
 
 
 @pytest.mark.parametrize("offer", [b"PacketSize=", b"PacketSize=zz", b"PacketSize=10", b"PacketSize=-4000"])
-def test_an_unusable_packet_size_is_refused(offer: bytes) -> None:
+def test_unusable_packet_size_is_refused(offer: bytes) -> None:
     with (
         FakeGdbServer(lambda request: [encode(offer)] if request.startswith(b"qSupported") else None) as server,
         pytest.raises(ProbeError, match="unusable packet size"),
@@ -159,29 +159,29 @@ def test_an_unusable_packet_size_is_refused(offer: bytes) -> None:
 
 
 def test_monitor_output_is_joined() -> None:
-    def answer(request: bytes) -> list[bytes] | None:
+    def reply(request: bytes) -> list[bytes] | None:
         if request == b"qRcmd," + b"reset halt".hex().encode():
             return [encode(b"O" + b"one ".hex().encode()), encode(b"O"), encode(b"two".hex().encode())]
         if request == b"qRcmd," + b"fail".hex().encode():
             return [encode(b"O" + b"why".hex().encode()), encode(b"E01")]
         return None
 
-    with FakeGdbServer(answer) as server, client_of(server) as gdb:
+    with FakeGdbServer(reply) as server, client_of(server) as gdb:
         assert gdb.monitor("reset halt") == "one two"
         with pytest.raises(ProbeError, match="'fail' failed: why"):
             gdb.monitor("fail")
 
 
-def test_an_unknown_register_is_named() -> None:
+def test_unknown_register_is_named() -> None:
     with FakeGdbServer() as server, client_of(server) as gdb, pytest.raises(BoardError, match="r99"):
         gdb.read_register("r99")
 
 
-def survives(garbage: list[bytes]) -> None:
-    def answer(request: bytes) -> list[bytes] | None:
+def try_garbage(garbage: list[bytes]) -> None:
+    def reply(request: bytes) -> list[bytes] | None:
         return garbage if request[:1] in (b"m", b"p", b"s") else None
 
-    with FakeGdbServer(answer) as server:
+    with FakeGdbServer(reply) as server:
         for use in (lambda g: g.read_memory(0, 4), lambda g: g.read_register("pc"), lambda g: g.step()):
             with contextlib.suppress(UtvmError), client_of(server, timeout=0.03) as gdb:
                 use(gdb)
@@ -192,12 +192,12 @@ GARBAGE = st.lists(st.binary(max_size=60) | st.binary(max_size=20).map(encode), 
 
 @given(GARBAGE)
 @settings(max_examples=12, deadline=None)
-def test_garbage_raises_nothing_but_our_errors(garbage: list[bytes]) -> None:
-    survives(garbage)
+def test_garbage_raises_only_our_errors(garbage: list[bytes]) -> None:
+    try_garbage(garbage)
 
 
 @pytest.mark.nightly
 @given(GARBAGE)
 @settings(max_examples=400, deadline=None)
-def test_much_garbage_raises_nothing_but_our_errors(garbage: list[bytes]) -> None:
-    survives(garbage)
+def test_much_garbage_raises_only_our_errors(garbage: list[bytes]) -> None:
+    try_garbage(garbage)

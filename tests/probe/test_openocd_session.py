@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real, unmodified OpenOCD on the virtual board, through both drivers: the whole of a debug session."""
+"""A real, unmodified OpenOCD on the virtual board, with both drivers: a complete debug session."""
 
 import socket
 import struct
@@ -19,7 +19,7 @@ from utvm.probe.packets import Access, Stop
 
 
 @pytest.fixture
-def running(rig: Rig, program: Program) -> Rig:
+def halted_rig(rig: Rig, program: Program) -> Rig:
     """A rig with the program in flash, halted at its first instruction."""
     if rig.gdb.read_memory(FLASH, len(program.image)) != program.image:
         rig.gdb.flash([(FLASH, program.image)])
@@ -27,7 +27,7 @@ def running(rig: Rig, program: Program) -> Rig:
     return rig
 
 
-def test_what_is_programmed_reads_back_and_survives_a_reset(rig: Rig) -> None:
+def test_flash_reads_back_and_survives_a_reset(rig: Rig) -> None:
     images = [bytes(i * step & 0xFF for i in range(size)) for step, size in ((7, 5001), (13, 1000))]
     segments = [(FLASH, images[0]), (FLASH + 0x8004, images[1])]
     rig.gdb.flash(segments)
@@ -37,14 +37,14 @@ def test_what_is_programmed_reads_back_and_survives_a_reset(rig: Rig) -> None:
         rig.gdb.monitor("reset halt")
 
 
-def test_programming_leaves_other_sectors_alone(rig: Rig) -> None:
+def test_flashing_leaves_other_sectors_alone(rig: Rig) -> None:
     rig.gdb.flash([(FLASH + 0x8000, b"keep me.")])
     rig.gdb.flash([(FLASH, b"other...")])
     assert rig.gdb.read_memory(FLASH + 0x8000, 8) == b"keep me."
 
 
 @pytest.mark.parametrize("address", [FLASH + 0x100000 - 4, SRAM, 0x60000000])
-def test_what_is_not_all_flash_is_refused_and_nothing_erased(rig: Rig, address: int) -> None:
+def test_range_outside_flash_is_refused_before_erasing(rig: Rig, address: int) -> None:
     before = rig.gdb.read_memory(FLASH + 0xC0000, 16)
     with pytest.raises(BoardError, match="not all in flash"):
         rig.gdb.flash([(FLASH + 0xC0000, bytes(8)), (address, bytes(8))])
@@ -68,13 +68,13 @@ def test_random_bytes_come_back(rig: Rig, data: bytes, offset: int) -> None:
     assert rig.gdb.read_memory(DTCM + offset, len(data)) == data
 
 
-def test_openocds_own_command_reads_what_was_written(rig: Rig) -> None:
+def test_openocds_own_command_reads_written_memory(rig: Rig) -> None:
     rig.gdb.write_memory(SRAM, (0xDEADBEEF).to_bytes(4, "little"))
     assert "0x20010000: deadbeef" in rig.gdb.monitor(f"mdw {SRAM:#x}")
 
 
 @pytest.mark.parametrize("size", [1, 4, 8, 64, 20000])
-def test_bad_address_is_the_boards_error_and_the_session_goes_on(rig: Rig, size: int) -> None:
+def test_bad_address_is_a_board_error(rig: Rig, size: int) -> None:
     with pytest.raises(BoardError, match="0x60000000"):
         rig.gdb.read_memory(0x60000000, size)
     with pytest.raises(BoardError, match="0x60000000"):
@@ -93,135 +93,135 @@ def test_core_and_floating_point_registers(rig: Rig) -> None:
     assert {"sp", "pc", "xPSR", "msp", "psp", "primask", "control", "fpscr"} <= set(registers)
 
 
-def test_reset_halt_stands_at_the_first_instruction(running: Rig, program: Program) -> None:
-    running.gdb.write_memory(COUNTER, bytes(4))
-    running.gdb.monitor("reset halt")
-    registers = running.gdb.read_registers()
+def test_reset_halt_stops_at_the_first_instruction(halted_rig: Rig, program: Program) -> None:
+    halted_rig.gdb.write_memory(COUNTER, bytes(4))
+    halted_rig.gdb.monitor("reset halt")
+    registers = halted_rig.gdb.read_registers()
     assert (registers["pc"], registers["sp"]) == (program.labels["start"], DTCM + 0x1000)
-    assert running.gdb.read_memory(COUNTER, 4) == bytes(4)
+    assert halted_rig.gdb.read_memory(COUNTER, 4) == bytes(4)
 
 
-def test_reset_run_runs_and_halt_halts(running: Rig) -> None:
-    running.gdb.monitor("reset run")
-    first = running.gdb.read_memory(COUNTER, 4)
-    while running.gdb.read_memory(COUNTER, 4) == first:
+def test_reset_run_runs_and_halt_halts(halted_rig: Rig) -> None:
+    halted_rig.gdb.monitor("reset run")
+    first = halted_rig.gdb.read_memory(COUNTER, 4)
+    while halted_rig.gdb.read_memory(COUNTER, 4) == first:
         pass  # memory is read while the core runs
-    running.gdb.monitor("halt")
-    at_rest = running.gdb.read_memory(COUNTER, 4)
-    assert running.gdb.read_memory(COUNTER, 4) == at_rest
+    halted_rig.gdb.monitor("halt")
+    at_rest = halted_rig.gdb.read_memory(COUNTER, 4)
+    assert halted_rig.gdb.read_memory(COUNTER, 4) == at_rest
 
 
-def test_reset_init_sets_the_clock_up(running: Rig, program: Program) -> None:
-    running.gdb.monitor("reset init")
-    assert running.gdb.read_register("pc") == program.labels["start"]
-    rcc_cfgr = int.from_bytes(running.gdb.read_memory(0x40023808, 4), "little")
-    assert rcc_cfgr & 0xF == 0b1010  # the stock script switched to the PLL, and the chip says it has
+def test_reset_init_sets_the_clock_up(halted_rig: Rig, program: Program) -> None:
+    halted_rig.gdb.monitor("reset init")
+    assert halted_rig.gdb.read_register("pc") == program.labels["start"]
+    rcc_cfgr = int.from_bytes(halted_rig.gdb.read_memory(0x40023808, 4), "little")
+    assert rcc_cfgr & 0xF == 0b1010  # the stock script has switched to the PLL
 
 
-def test_steps_go_one_instruction_at_a_time(running: Rig, program: Program) -> None:
+def test_step_executes_one_instruction(halted_rig: Rig, program: Program) -> None:
     at = program.labels["start"]
     for expected in (at + 2, at + 4, at + 6):
-        assert running.gdb.step() == Stop(5)
-        assert running.gdb.read_register("pc") == expected
+        assert halted_rig.gdb.step() == Stop(5)
+        assert halted_rig.gdb.read_register("pc") == expected
 
 
-def test_breakpoint_again_and_again(running: Rig, program: Program) -> None:
-    running.gdb.insert_breakpoint(program.labels["store"])
+def test_breakpoint_is_hit_repeatedly(halted_rig: Rig, program: Program) -> None:
+    halted_rig.gdb.insert_breakpoint(program.labels["store"])
     for expected in (1, 2, 3):
-        running.gdb.resume()
-        assert running.gdb.wait_for_stop(10.0) == Stop(5)
-        assert running.gdb.read_register("pc") == program.labels["store"]
-        assert running.gdb.read_register("r0") == expected
-    running.gdb.remove_breakpoint(program.labels["store"])
-    running.gdb.resume()
-    assert running.gdb.wait_for_stop(0.2) is None
-    running.gdb.interrupt()
-    assert running.gdb.wait_for_stop(10.0) == Stop(2)
+        halted_rig.gdb.resume()
+        assert halted_rig.gdb.wait_for_stop(10.0) == Stop(5)
+        assert halted_rig.gdb.read_register("pc") == program.labels["store"]
+        assert halted_rig.gdb.read_register("r0") == expected
+    halted_rig.gdb.remove_breakpoint(program.labels["store"])
+    halted_rig.gdb.resume()
+    assert halted_rig.gdb.wait_for_stop(0.2) is None
+    halted_rig.gdb.interrupt()
+    assert halted_rig.gdb.wait_for_stop(10.0) == Stop(2)
 
 
-def test_the_core_has_eight_breakpoints(running: Rig) -> None:
+def test_core_has_eight_breakpoints(halted_rig: Rig) -> None:
     addresses = [FLASH + 0x200 + 2 * index for index in range(9)]
     for address in addresses[:8]:
-        running.gdb.insert_breakpoint(address)
+        halted_rig.gdb.insert_breakpoint(address)
     with pytest.raises(BoardError, match="breakpoint at 0x08000210 cannot be set"):
-        running.gdb.insert_breakpoint(addresses[8])
+        halted_rig.gdb.insert_breakpoint(addresses[8])
     for address in addresses[:8]:
-        running.gdb.remove_breakpoint(address)
+        halted_rig.gdb.remove_breakpoint(address)
 
 
 def watch_stop(rig: Rig, access: Access, address: int) -> Stop:
-    """What OpenOCD tells of a watchpoint: through its high-level driver, not which one it was."""
+    """The stop that OpenOCD reports: its high-level driver does not name the watchpoint."""
     return Stop(5, access, address) if rig.transport == "dapdirect_swd" else Stop(5)
 
 
-def test_write_watchpoint(running: Rig, program: Program) -> None:
-    running.gdb.insert_breakpoint(program.labels["loop"])
-    running.gdb.resume()
-    assert running.gdb.wait_for_stop(10.0) == Stop(5)
-    running.gdb.remove_breakpoint(program.labels["loop"])
-    running.gdb.insert_watchpoint(COUNTER, 4, "write")
-    running.gdb.resume()
-    stop = running.gdb.wait_for_stop(10.0)
-    running.gdb.remove_watchpoint(COUNTER, 4, "write")
-    assert stop == watch_stop(running, "write", COUNTER)
-    assert int.from_bytes(running.gdb.read_memory(COUNTER, 4), "little") == 1
+def test_write_watchpoint(halted_rig: Rig, program: Program) -> None:
+    halted_rig.gdb.insert_breakpoint(program.labels["loop"])
+    halted_rig.gdb.resume()
+    assert halted_rig.gdb.wait_for_stop(10.0) == Stop(5)
+    halted_rig.gdb.remove_breakpoint(program.labels["loop"])
+    halted_rig.gdb.insert_watchpoint(COUNTER, 4, "write")
+    halted_rig.gdb.resume()
+    stop = halted_rig.gdb.wait_for_stop(10.0)
+    halted_rig.gdb.remove_watchpoint(COUNTER, 4, "write")
+    assert stop == watch_stop(halted_rig, "write", COUNTER)
+    assert int.from_bytes(halted_rig.gdb.read_memory(COUNTER, 4), "little") == 1
 
 
 @pytest.mark.parametrize("access", ["read", "access"])
-def test_read_watchpoints(running: Rig, access: Access) -> None:
-    running.gdb.insert_watchpoint(COUNTER + 4, 4, access)
-    running.gdb.resume()
-    stop = running.gdb.wait_for_stop(10.0)
-    running.gdb.remove_watchpoint(COUNTER + 4, 4, access)
-    assert stop == watch_stop(running, access, COUNTER + 4)
-    assert running.gdb.read_register("r0") == 1
+def test_read_watchpoints(halted_rig: Rig, access: Access) -> None:
+    halted_rig.gdb.insert_watchpoint(COUNTER + 4, 4, access)
+    halted_rig.gdb.resume()
+    stop = halted_rig.gdb.wait_for_stop(10.0)
+    halted_rig.gdb.remove_watchpoint(COUNTER + 4, 4, access)
+    assert stop == watch_stop(halted_rig, access, COUNTER + 4)
+    assert halted_rig.gdb.read_register("r0") == 1
 
 
-def test_the_reset_pin_stops_the_core_and_lets_it_start(running: Rig, program: Program) -> None:
-    running.gdb.monitor("resume")
-    running.gdb.monitor("adapter assert srst")
-    running.gdb.monitor("adapter deassert srst")
-    running.gdb.monitor("halt")
-    assert running.gdb.read_register("sp") == DTCM + 0x1000
-    assert program.labels["start"] < running.gdb.read_register("pc") < program.labels["trap"]
+def test_reset_pin_stops_and_restarts_the_core(halted_rig: Rig, program: Program) -> None:
+    halted_rig.gdb.monitor("resume")
+    halted_rig.gdb.monitor("adapter assert srst")
+    halted_rig.gdb.monitor("adapter deassert srst")
+    halted_rig.gdb.monitor("halt")
+    assert halted_rig.gdb.read_register("sp") == DTCM + 0x1000
+    assert program.labels["start"] < halted_rig.gdb.read_register("pc") < program.labels["trap"]
 
 
-def test_the_console_talks_from_the_beginning(running: Rig) -> None:
-    running.gdb.monitor("reset run")
-    with socket.create_connection(("127.0.0.1", running.console_port), timeout=10.0) as console:
-        said = b""
-        while b"u\n" not in said:
-            said += console.recv(100)
-    running.gdb.monitor("halt")
+def test_console_prints_from_the_start(halted_rig: Rig) -> None:
+    halted_rig.gdb.monitor("reset run")
+    with socket.create_connection(("127.0.0.1", halted_rig.console_port), timeout=10.0) as console:
+        output = b""
+        while b"u\n" not in output:
+            output += console.recv(100)
+    halted_rig.gdb.monitor("halt")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_openocds_own_program_verify_reset(transport: str, program: Program, tmp_path: Path) -> None:
     with virtual_board(tmp_path) as board:
-        words: list[str | Path] = ["openocd", "-f", config(transport, tmp_path)]
-        words += ["-c", backend(transport, board)[0], "-c", f"program {program.elf} verify reset exit"]
-        words += ["-c", "telnet_port disabled", "-c", "tcl_port disabled", "-c", "gdb_port disabled"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "** Verified OK **" in done.stderr
-    assert "** Resetting Target **" in done.stderr
+        command: list[str | Path] = ["openocd", "-f", config(transport, tmp_path)]
+        command += ["-c", backend(transport, board)[0], "-c", f"program {program.elf} verify reset exit"]
+        command += ["-c", "telnet_port disabled", "-c", "tcl_port disabled", "-c", "gdb_port disabled"]
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert "** Verified OK **" in completed.stderr
+    assert "** Resetting Target **" in completed.stderr
 
 
 @pytest.mark.slow
-def test_one_session_after_another_on_one_board(program: Program, tmp_path: Path) -> None:
+def test_consecutive_sessions_on_one_board(program: Program, tmp_path: Path) -> None:
     with virtual_board(tmp_path) as board:
         for transport in ("dapdirect_swd", "hla_swd", "dapdirect_swd"):
             with ExitStack() as stack:
                 rig = rig_on(stack, transport, tmp_path, board=board)
                 if transport == "hla_swd":
                     rig.gdb.flash([(FLASH, program.image)])
-                held = rig.gdb.read_memory(FLASH, len(program.image))
-        assert held == program.image
+                content = rig.gdb.read_memory(FLASH, len(program.image))
+        assert content == program.image
 
 
-def test_a_core_that_locks_up_is_a_stop(rig: Rig) -> None:
+def test_locked_up_core_is_a_stop(rig: Rig) -> None:
     if rig.transport == "hla_swd":
-        return  # OpenOCD's high-level driver takes a core in lock-up for one that runs
+        return  # OpenOCD's high-level driver reports a locked-up core as running
     # The first instruction is undefined, and the HardFault vector leads nowhere.
     vectors = struct.pack("<II", DTCM + 0x1000, FLASH + 0x101) + b"\xff" * 0xF8
     rig.gdb.flash([(FLASH, vectors + b"\xfe\xde")])
@@ -231,19 +231,19 @@ def test_a_core_that_locks_up_is_a_stop(rig: Rig) -> None:
     assert rig.gdb.read_register("pc") == 0xFFFFFFFE  # ARM DDI 0403E, B1.5.15
 
 
-def test_the_debug_components_are_found(running: Rig) -> None:
-    if running.transport == "hla_swd":
+def test_debug_components_are_found(halted_rig: Rig) -> None:
+    if halted_rig.transport == "hla_swd":
         with pytest.raises(ProbeError, match="HLA target"):
-            running.gdb.monitor("dap info")
+            halted_rig.gdb.monitor("dap info")
         return
-    said = running.gdb.monitor("dap info")
-    assert "AP ID register 0x74770001" in said
-    assert "Valid ROM table present" in said
-    assert "Cortex-M7" in said
+    output = halted_rig.gdb.monitor("dap info")
+    assert "AP ID register 0x74770001" in output
+    assert "Valid ROM table present" in output
+    assert "Cortex-M7" in output
 
 
 @pytest.mark.nightly
-def test_many_sessions_leave_nothing_behind_in_the_board(program: Program, tmp_path: Path) -> None:
+def test_many_sessions_leak_no_handles_or_threads(program: Program, tmp_path: Path) -> None:
     with virtual_board(tmp_path) as board:
         process = psutil.Process(board.pid)
         before = (process.num_fds(), process.num_threads())
@@ -254,7 +254,7 @@ def test_many_sessions_leave_nothing_behind_in_the_board(program: Program, tmp_p
                 rig.gdb.monitor("reset run")
                 with socket.create_connection(("127.0.0.1", rig.console_port), timeout=10.0) as console:
                     assert console.recv(2)
-        # A console's thread looks once a second whether its client is still there.
+        # A console's thread checks once a second whether its client is connected.
         deadline = time.monotonic() + 10
         while (process.num_fds(), process.num_threads()) != before and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet codec, against examples of the GDB manual and by properties."""
+"""The packet codec, compared with examples of the GDB manual and checked by properties."""
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def test_escaping_round_trips_without_frame_characters(data: bytes) -> None:
 
 
 @given(st.lists(PAYLOADS, max_size=5), st.data())
-def test_packets_come_back_however_the_bytes_are_cut(payloads: list[bytes], data: st.DataObject) -> None:
+def test_packets_are_read_from_any_chunks(payloads: list[bytes], data: st.DataObject) -> None:
     stream = b"+".join(encode(escape(payload)) for payload in payloads)
     reader = PacketReader()
     received = []
@@ -56,7 +56,7 @@ def test_packets_come_back_however_the_bytes_are_cut(payloads: list[bytes], data
 
 
 @given(st.binary(min_size=1, max_size=40), st.integers(1, 255))
-def test_a_wrong_checksum_is_refused_and_reading_goes_on(payload: bytes, error: int) -> None:
+def test_wrong_checksum_is_refused_and_reading_goes_on(payload: bytes, error: int) -> None:
     good = escape(payload)
     wrong = b"$%b#%02x" % (good, (sum(good) + error) & 0xFF)
     reader = PacketReader()
@@ -66,14 +66,14 @@ def test_a_wrong_checksum_is_refused_and_reading_goes_on(payload: bytes, error: 
     assert reader.next_packet() == b"OK"
 
 
-def test_notifications_and_acknowledgments_are_passed_over() -> None:
+def test_notifications_and_acknowledgments_are_skipped() -> None:
     reader = PacketReader()
     reader.feed(b"++-%Stop:T05#" + b"%02x" % (sum(b"Stop:T05") & 0xFF) + b"+" + encode(b"E01"))
     assert reader.next_packet() == b"E01"
     assert reader.next_packet() is None
 
 
-def test_an_endless_packet_does_not_eat_memory() -> None:
+def test_endless_packet_is_limited() -> None:
     reader = PacketReader()
     reader.feed(b"$" + b"a" * (1 << 20))
     reader.feed(b"a" * 2)
@@ -82,7 +82,7 @@ def test_an_endless_packet_does_not_eat_memory() -> None:
 
 
 @given(st.binary(max_size=400))
-def test_garbage_never_raises_anything_else(garbage: bytes) -> None:
+def test_garbage_raises_only_packet_errors(garbage: bytes) -> None:
     reader = PacketReader()
     reader.feed(garbage)
     for _ in range(garbage.count(b"#") + 1):
@@ -94,7 +94,7 @@ def test_garbage_never_raises_anything_else(garbage: bytes) -> None:
 
 @pytest.mark.nightly
 @given(st.lists(st.binary(max_size=2000), max_size=50))
-def test_streams_of_garbage_never_raise_anything_else(pieces: list[bytes]) -> None:
+def test_streams_of_garbage_raise_only_packet_errors(pieces: list[bytes]) -> None:
     reader = PacketReader()
     for piece in pieces:
         reader.feed(b"$" + piece + b"#")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pack that is made for pyOCD of a board's file, as its readers see it: the ELF file and the description.
+"""The pack that is created for pyOCD from a board's file: its ELF file and description, as its readers see them.
 
-What they look for is in Open-CMSIS-Pack, "Flash programming" and "Package description (*.pdsc)".
+Format: Open-CMSIS-Pack, "Flash programming" and "Package description (*.pdsc)".
 """
 
 import io
@@ -30,7 +30,7 @@ def _with_algorithm(board: Board) -> Board:
     return board.model_copy(update={"physical": board.physical.model_copy(update={"pyocd": _PART})})
 
 
-def _made(board: Board, folder: Path) -> tuple[ElementTree.Element, ELFFile]:
+def _create_pack(board: Board, folder: Path) -> tuple[ElementTree.Element, ELFFile]:
     path = pack_for(board, _PART, folder)
     assert path
     with zipfile.ZipFile(path) as pack:
@@ -40,8 +40,8 @@ def _made(board: Board, folder: Path) -> tuple[ElementTree.Element, ELFFile]:
         return description, ELFFile(io.BytesIO(pack.read(algorithm.attrib["name"])))
 
 
-def test_the_sectors_are_those_of_the_board(tmp_path: Path) -> None:
-    description, elf = _made(_with_algorithm(boards.load("stm32f746")), tmp_path)
+def test_sectors_are_those_of_the_board(tmp_path: Path) -> None:
+    description, elf = _create_pack(_with_algorithm(boards.load("stm32f746")), tmp_path)
     data = elf.get_section_by_name("DevDscr").data()
     values = _DEVICE.unpack_from(data)
     assert values[3:5] == (0x08000000, 0x100000)
@@ -54,7 +54,7 @@ def test_the_sectors_are_those_of_the_board(tmp_path: Path) -> None:
 
 
 def test_code_is_at_0_without_variables(tmp_path: Path) -> None:
-    _, elf = _made(boards.load("nrf5340dk"), tmp_path)
+    _, elf = _create_pack(boards.load("nrf5340dk"), tmp_path)
     code = elf.get_section_by_name("PrgCode")
     assert code["sh_addr"] == 0
     assert elf.get_section_by_name("PrgData") is None
@@ -62,42 +62,42 @@ def test_code_is_at_0_without_variables(tmp_path: Path) -> None:
     assert {"Init", "UnInit", "EraseSector", "ProgramPage", "FlashDevice"} <= names
 
 
-def test_an_algorithm_with_variables_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_algorithm_with_variables_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = boards.load("nrf5340dk")
-    found = algorithm_of(board)
-    assert found
-    source = found.source
-    spoilt = tmp_path / "nrf53_nvmc.c"
-    spoilt.write_text(source.read_text().replace("  allow(", "  static int erased;\n  erased++;\n  allow(", 1))
-    monkeypatch.setattr(runtime, "find_shared", lambda *names: spoilt)
+    algorithm = algorithm_of(board)
+    assert algorithm
+    source = algorithm.source
+    changed = tmp_path / "nrf53_nvmc.c"
+    changed.write_text(source.read_text().replace("  allow(", "  static int erased;\n  erased++;\n  allow(", 1))
+    monkeypatch.setattr(runtime, "find_shared", lambda *names: changed)
     with pytest.raises(ToolchainError, match="a flash algorithm has no variables"):
-        _made(board, tmp_path)
+        _create_pack(board, tmp_path)
 
 
-def test_a_board_s_own_folder_may_have_it(tmp_path: Path) -> None:
+def test_folder_of_a_board_may_have_the_algorithm(tmp_path: Path) -> None:
     known = boards.load("nrf5340dk")
-    found = algorithm_of(known)
-    assert found
+    algorithm = algorithm_of(known)
+    assert algorithm
     folder = tmp_path / "nrf5340dk"
     folder.mkdir()
     text = (known.directory / "board.yaml").read_text().replace("name: nrf53_nvmc", "name: mine")
     (folder / "board.yaml").write_text(text)
     with pytest.raises(ConfigError, match="there is none named 'mine'"):
         boards.load(str(folder))
-    more = "\nint BlankCheck(uint32_t address, uint32_t size, uint8_t value);\n"
-    more += "int BlankCheck(uint32_t address, uint32_t size, uint8_t value) { return address + size == value; }\n"
-    (folder / "mine.c").write_text(found.source.read_text() + more)
+    code = "\nint BlankCheck(uint32_t address, uint32_t size, uint8_t value);\n"
+    code += "int BlankCheck(uint32_t address, uint32_t size, uint8_t value) { return address + size == value; }\n"
+    (folder / "mine.c").write_text(algorithm.source.read_text() + code)
     board = boards.load(str(folder))
     assert board.physical
     assert board.physical.pyocd
-    made = pack_for(board, board.physical.pyocd, tmp_path)
-    assert made
-    with zipfile.ZipFile(made) as pack:
+    pack_file = pack_for(board, board.physical.pyocd, tmp_path)
+    assert pack_file
+    with zipfile.ZipFile(pack_file) as pack:
         elf = ELFFile(io.BytesIO(pack.read("algorithm.FLM")))
     assert "BlankCheck" in {symbol.name for symbol in elf.get_section_by_name(".symtab").iter_symbols()}
 
 
-def test_a_board_with_two_flashes_is_refused() -> None:
+def test_board_with_two_flashes_is_refused() -> None:
     board = boards.load("stm32f746")
     flash = board.region("flash")
     second = flash.model_copy(update={"name": "second", "address": 0x90000000})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target descriptions and memory maps, in the form of the GDB manual's examples."""
+"""Target descriptions and memory maps, with examples of the GDB manual."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def no_annex(name: str) -> str:
     raise AssertionError(f"{name} was asked for")
 
 
-def test_numbers_follow_each_other_unless_given() -> None:
+def test_registers_are_numbered_consecutively() -> None:
     document = """<?xml version="1.0"?><!DOCTYPE target SYSTEM "gdb-target.dtd"><target version="1.0">
       <feature name="org.gnu.gdb.arm.m-profile">
         <reg name="r0" bitsize="32"/><reg name="sp" bitsize="32" type="data_ptr"/>
@@ -64,7 +64,7 @@ def test_flash_areas_of_a_memory_map() -> None:
     assert parse_flash(document) == (FlashArea(0x08000000, 0x20000, 0x8000),)
 
 
-def test_a_flash_area_without_sector_size_is_refused() -> None:
+def test_flash_area_without_sector_size_is_refused() -> None:
     with pytest.raises(DescriptionError):
         parse_flash('<memory-map><memory type="flash" start="0" length="1"/></memory-map>')
 
@@ -85,13 +85,13 @@ def test_no_sector_is_erased_twice() -> None:
     ("address", "size", "outside"),
     [(0x20000000, 4, 0x20000000), (0x08000000, 1024 * K + 1, 0x08100000), (0x07FFFFFF, 2, 0x07FFFFFF)],
 )
-def test_what_is_not_flash_is_named(address: int, size: int, outside: int) -> None:
+def test_address_outside_flash_is_named(address: int, size: int, outside: int) -> None:
     with pytest.raises(NotFlashError, match=f"{outside:#010x} is not"):
         erase_ranges(F746, [(address, size)])
 
 
 @given(st.integers(0, 1024 * K - 1), st.integers(1, 1024 * K))
-def test_the_sectors_hold_the_range_and_nothing_more(offset: int, size: int) -> None:
+def test_sectors_cover_the_range_exactly(offset: int, size: int) -> None:
     size = min(size, 1024 * K - offset)
     borders = [0, 32 * K, 64 * K, 96 * K, 128 * K, 256 * K, 512 * K, 768 * K, 1024 * K]
     ((start, length),) = erase_ranges(F746, [(0x08000000 + offset, size)])

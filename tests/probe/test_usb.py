@@ -28,13 +28,13 @@ def _only() -> Probe:
     return probe
 
 
-def test_two_boards_with_one_id_are_told_apart(bus: Path) -> None:
+def test_two_boards_with_one_id_are_separate(bus: Path) -> None:
     plug_in(bus, "4.2", "0667FF", address=7)
     plug_in(bus, "4.1", "066BFF", address=12)
     plug_in(bus, "4", "", numbers=(0x1D6B, 2))
-    found = detect([ST_LINK])
-    assert found.problem == ""
-    assert [(p.kind, p.serial_number, p.usb_path, p.bus, p.address, p.description) for p in found.probes] == [
+    detection = detect([ST_LINK])
+    assert detection.problem == ""
+    assert [(p.kind, p.serial_number, p.usb_path, p.bus, p.address, p.description) for p in detection.probes] == [
         ("st-link", "066BFF", "1-4.1", 1, 12, "STM32 STLink"),
         ("st-link", "0667FF", "1-4.2", 1, 7, "STM32 STLink"),
     ]
@@ -48,48 +48,48 @@ def test_forbidden_probe_is_reported_with_a_remedy(bus: Path, monkeypatch: pytes
     assert "udev" in _only().problem
 
 
-_TOLD = ("manufacturer", "product", "serial", "descriptors", "busnum", "devnum", "idVendor", "idProduct")
+_FILES = ("manufacturer", "product", "serial", "descriptors", "busnum", "devnum", "idVendor", "idProduct")
 
 
-def _ask_a_strange_device(bus: Path, told: dict[str, bytes]) -> None:
+def _check_strange_device(bus: Path, contents: dict[str, bytes]) -> None:
     shutil.rmtree(bus / "devices")
     plug_in(bus, "1", "A")
     plug_in(bus, "2", "B")
-    for name, data in told.items():
+    for name, data in contents.items():
         (bus / "devices" / "1-1" / name).write_bytes(data)
-    found = {probe.usb_path: probe for probe in detect([ST_LINK]).probes}
-    assert (found["1-2"].serial_number, found["1-2"].problem) == ("B", "")
+    probes = {probe.usb_path: probe for probe in detect([ST_LINK]).probes}
+    assert (probes["1-2"].serial_number, probes["1-2"].problem) == ("B", "")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from(_TOLD), st.binary(max_size=20)))
-def test_whatever_a_device_says_of_itself_the_others_are_found(bus: Path, told: dict[str, bytes]) -> None:
-    _ask_a_strange_device(bus, told)
+@given(st.dictionaries(st.sampled_from(_FILES), st.binary(max_size=20)))
+def test_strange_device_does_not_hide_others(bus: Path, contents: dict[str, bytes]) -> None:
+    _check_strange_device(bus, contents)
 
 
 @pytest.mark.nightly
 @settings(max_examples=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.sampled_from(_TOLD), st.binary(max_size=300)))
-def test_many_strange_devices_hide_no_other(bus: Path, told: dict[str, bytes]) -> None:
-    _ask_a_strange_device(bus, told)
+@given(st.dictionaries(st.sampled_from(_FILES), st.binary(max_size=300)))
+def test_many_strange_devices_do_not_hide_others(bus: Path, contents: dict[str, bytes]) -> None:
+    _check_strange_device(bus, contents)
 
 
 @pytest.mark.parametrize(
     ("serial", "spelled"),
     [
-        # OpenOCD's example in interface/stlink.cfg, and one with a newline at its end.
+        # The example in OpenOCD's interface/stlink.cfg, and one with a newline at its end.
         ("\xaa\xbc\x6e\x06\x50\x75\xff\x55\x17\x42\x19\x3f", "AABC6E065075FF551742193F"),
         (" \xbc\x6e\x06\x50\x75\xff\x55\x17\x42\x19\n", "20BC6E065075FF551742190A"),
         ("066CFF495177", "066CFF495177"),
     ],
 )
-def test_serial_number_of_an_old_st_link_is_spelled_as_openocd_does(bus: Path, serial: str, spelled: str) -> None:
+def test_serial_of_an_old_st_link_has_openocds_form(bus: Path, serial: str, spelled: str) -> None:
     plug_in(bus, "2.1", serial, numbers=(0x0483, 0x3748))
     (probe,) = detect([ProbeId("st-link", 0x0483, 0x3748)]).probes
     assert probe.serial_number == spelled
 
 
-def test_a_probe_without_serial_number_is_no_problem(bus: Path) -> None:
+def test_probe_without_a_serial_number_is_no_problem(bus: Path) -> None:
     plug_in(bus, "1", "")
     assert (_only().serial_number, _only().problem) == ("", "")
 
@@ -122,15 +122,15 @@ def test_unplug_is_noticed_after_a_replug(bus: Path) -> None:
 
 
 @pytest.mark.parametrize("has_list", [True, False])
-def test_a_machine_without_usb_says_so(bus: Path, has_list: bool) -> None:
-    """A container has Linux's list without the nodes: it sees what is plugged in, and cannot reach it."""
+def test_machine_without_usb_is_reported(bus: Path, has_list: bool) -> None:
+    """A container has Linux's list without the nodes: it lists the devices, but cannot open them."""
     (bus / "nodes").rmdir()
     if not has_list:
         (bus / "devices").rmdir()
-    found = detect([ST_LINK])
-    assert (found.probes, found.problem) == ((), f"this machine has no USB ({bus / 'nodes'} is missing)")
+    detection = detect([ST_LINK])
+    assert (detection.probes, detection.problem) == ((), f"this machine has no USB ({bus / 'nodes'} is missing)")
 
 
-def test_this_machine_can_be_asked() -> None:
-    found = detect([ST_LINK])
-    assert found.problem or all(probe.vendor == 0x0483 for probe in found.probes)
+def test_detection_works_on_this_machine() -> None:
+    detection = detect([ST_LINK])
+    assert detection.problem or all(probe.vendor == 0x0483 for probe in detection.probes)

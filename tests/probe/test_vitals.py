@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a probe says of itself and of its board's power. The bus is a fake, the probes are virtual ones."""
+"""Firmware version of a probe and supply voltage of its board. The bus is a fake, the probes are virtual."""
 
 import struct
 from collections.abc import Callable
@@ -45,15 +45,15 @@ def st_link(volts: float = 3.3) -> StLinkProbe:
 
 
 class Scripted(StLinkProbe):
-    """An ST-Link of another generation: a USB product, and its answers to the commands that it knows."""
+    """An ST-Link of another generation: a USB product, and its replies to known commands."""
 
-    def __init__(self, product: int, answers: dict[int, bytes]) -> None:
+    def __init__(self, product: int, replies: dict[int, bytes]) -> None:
         super().__init__(FakeBoard(), serial="066BFF", backlog=Backlog(), type_in=lambda data: None)
         object.__setattr__(self.descriptors, "product", product)
-        self.answers = answers
+        self.replies = replies
 
     def take(self, cable: Cable, _endpoint: int, data: bytes) -> None:
-        cable.send(0x81, self.answers[data[0]])
+        cable.send(0x81, self.replies[data[0]])
 
 
 def only() -> Probe:
@@ -62,12 +62,12 @@ def only() -> Probe:
 
 
 @pytest.mark.parametrize("device, serial, kind", [(st_link(), "066BFF", "st-link")])
-def test_libusb_s_probes_are_as_linux_would_list_them(plug: Plug, device: UsbDevice, serial: str, kind: str) -> None:
+def test_probes_of_libusb_equal_those_of_linux(plug: Plug, device: UsbDevice, serial: str, kind: str) -> None:
     plug(Port(device))
     assert only() == Probe(kind, 0x0483, 0x374B, serial, "1-2.4", 1, 5, "Virtual ST-Link", virtual=True, problem="")
 
 
-def test_a_probe_on_libusb_that_was_unplugged_is_noticed(plug: Plug) -> None:
+def test_unplugged_probe_on_libusb_is_noticed(plug: Plug) -> None:
     port = plug(Port(st_link()))
     probe = only()
     probe.check()
@@ -79,7 +79,7 @@ def test_a_probe_on_libusb_that_was_unplugged_is_noticed(plug: Plug) -> None:
         probe.check()
 
 
-def test_one_that_may_not_be_opened_is_listed_with_what_to_do(plug: Plug) -> None:
+def test_forbidden_probe_is_listed_with_a_hint(plug: Plug) -> None:
     plug(Port(st_link(), forbidden=True))
     probe = only()
     assert (probe.serial_number, probe.usb_path, probe.description) == ("", "1-2.4", "0483:374b")
@@ -87,12 +87,12 @@ def test_one_that_may_not_be_opened_is_listed_with_what_to_do(plug: Plug) -> Non
     assert examine(probe) == Vitals()
 
 
-def test_without_libusb_there_is_a_reason(plug: Plug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_libusb_is_named(plug: Plug, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libusb, "_backend", lambda: None)
     assert "libusb cannot start" in detect(KNOWN).problem
 
 
-def test_the_virtual_probes_tell_what_they_are(plug: Plug) -> None:
+def test_virtual_probes_report_their_version(plug: Plug) -> None:
     port = plug(Port(st_link()))
     assert examine(only()) == Vitals("V2J40M27", pytest.approx(3.3, abs=0.01))
     assert port.claimed == set()
@@ -109,7 +109,7 @@ def _version(generation: int, first: int, second: int) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize(
-    "product, answers, firmware, volts, left_out",
+    "product, replies, firmware, volts, left_out",
     [
         (0x3748, {**USUAL, **_version(2, 37, 7)}, "V2J37S7", 3.258, ""),
         (0x374B, {**USUAL, **_version(2, 33, 25)}, "V2J33M25", 3.258, ""),
@@ -125,17 +125,17 @@ def _version(generation: int, first: int, second: int) -> dict[int, bytes]:
         (0x374B, {**USUAL, **_version(2, 33, 25), VOLTAGE: bytes(8)}, "V2J33M25", 0.0, ""),
     ],
 )
-def test_st_s_generations_are_told_apart(
-    plug: Plug, product: int, answers: dict[int, bytes], firmware: str, volts: float | None, left_out: str
+def test_generations_of_st_link_are_distinguished(
+    plug: Plug, product: int, replies: dict[int, bytes], firmware: str, volts: float | None, left_out: str
 ) -> None:
-    plug(Port(Scripted(product, answers)))
+    plug(Port(Scripted(product, replies)))
     vitals = examine(only())
     assert (vitals.firmware, left_out in vitals.left_out) == (firmware, True)
     assert vitals.volts == (None if volts is None else pytest.approx(volts, abs=0.001))
 
 
 @pytest.mark.parametrize("volts, enough", [(0.0, False), (1.4, False), (1.6, True), (5.0, True)])
-def test_below_a_volt_and_a_half_a_board_has_no_power(plug: Plug, volts: float, enough: bool) -> None:
+def test_board_below_one_and_a_half_volts_has_no_power(plug: Plug, volts: float, enough: bool) -> None:
     plug(Port(st_link(volts)))
     if enough:
         assert make_ready(only()).vitals.is_powered
@@ -144,7 +144,7 @@ def test_below_a_volt_and_a_half_a_board_has_no_power(plug: Plug, volts: float, 
         make_ready(only())
 
 
-def test_a_probe_that_another_program_uses_is_left_alone(plug: Plug) -> None:
+def test_probe_in_use_is_left_alone(plug: Plug) -> None:
     plug(Port(st_link(0.0), taken=True))
     ready = make_ready(only())
     assert ready.vitals == Vitals(left_out="another program uses the virtual st-link 066BFF at USB 1-2.4")
@@ -173,7 +173,7 @@ def test_probe_is_reset_once_if_allowed(plug: Plug) -> None:
     assert port.resets == 1
 
 
-def test_an_answer_of_another_length_is_none(plug: Plug) -> None:
-    """As from a probe whose last host went away before it fetched an answer."""
+def test_reply_of_another_length_is_ignored(plug: Plug) -> None:
+    """A probe may still hold a reply that its previous host did not read."""
     plug(Port(Scripted(0x374B, {VERSION: b"\x80\0"})))
     assert "gives an unexpected reply (8000)" in examine(only()).left_out

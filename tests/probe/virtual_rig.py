@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual board with a real OpenOCD on it, through each of the two drivers that know an ST-Link."""
+"""A virtual board with a real OpenOCD, for each of the two drivers for an ST-Link."""
 
 import subprocess
 from contextlib import ExitStack
@@ -14,12 +14,12 @@ from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.virtual import start_virtual
 
-# Both as their documentation tells to write them; everything else in them is stock.
+# Both as in their documentation; the scripts themselves are stock.
 CONFIGS = {
     "dapdirect_swd": "source [find interface/stlink-dap.cfg]\ntransport select dapdirect_swd\n",
     "hla_swd": "source [find interface/stlink.cfg]\ntransport select hla_swd\n",
 }
-# The first is the one that boards use.
+# Boards use the first one.
 TRANSPORTS = ("dapdirect_swd", pytest.param("hla_swd", marks=pytest.mark.slow))
 BACKENDS = {"dapdirect_swd": "st-link backend tcp {}", "hla_swd": "hla_stlink_backend tcp {}"}
 TARGET = "source [find target/stm32f7x.cfg]\nreset_config srst_only srst_nogate connect_assert_srst\n"
@@ -31,7 +31,7 @@ SRAM = 0x20010000
 
 @dataclass
 class Rig:
-    """A virtual board and what drives it."""
+    """A virtual board and its debugger."""
 
     transport: str
     board: Service
@@ -52,20 +52,20 @@ def config(transport: str, directory: Path) -> Path:
 
 
 def backend(transport: str, board: Service) -> list[str]:
-    """Return the commands that send OpenOCD to a virtual board."""
+    """Return the commands that connect OpenOCD to a virtual board."""
     assert board.health_match
     return [BACKENDS[transport].format(board.health_match["stlink"])]
 
 
 def virtual_board(directory: Path, latency_us: int = 0) -> Service:
-    """Return a virtual STM32F746, to be entered."""
+    """Return a virtual STM32F746 as a context manager."""
     return start_virtual(boards.load("stm32f746"), directory, latency_us=latency_us)
 
 
 def rig_on(
     stack: ExitStack, transport: str, directory: Path, *, board: Service | None = None, gdb_timeout: float = 10.0
 ) -> Rig:
-    """Start a board where none is given, OpenOCD and a GDB client; all of them end with the stack."""
+    """Start OpenOCD and a GDB client, and a board unless one is given; all of them end with the stack."""
     board = board or stack.enter_context(virtual_board(directory))
     openocd = stack.enter_context(
         OpenOcd(config(transport, directory), commands=backend(transport, board), log=directory / "openocd.log")
@@ -76,7 +76,7 @@ def rig_on(
 
 @dataclass(frozen=True)
 class Program:
-    """An assembled program: its ELF, its bytes from the start of flash on, and its labels."""
+    """An assembled program: its ELF file, its bytes from the start of flash, and its labels."""
 
     elf: Path
     image: bytes
@@ -96,9 +96,9 @@ def assemble(source: str, directory: Path) -> Program:
 
 
 COUNTER = SRAM
-"""Where the program counts."""
+"""Address of the program's counter."""
 
-# Says "u" on USART3, then counts in RAM for ever, reading the word after the counter each time.
+# Prints "u" on USART3, then counts in RAM without end, and reads the word after the counter each time.
 PROGRAM = f"""
         .word   {DTCM + 0x1000:#x}
         .word   start + 1
@@ -117,7 +117,7 @@ start:  ldr     r1, =0x40004800         @ USART3: enable it and its transmitter
         ldr     r2, ={COUNTER:#x}
         movs    r0, #0
         str     r0, [r2]
-        .thumb_func                     @ GNU ld 2.44 refuses a branch to a symbol that says neither Arm nor Thumb.
+        .thumb_func                     @ GNU ld 2.44 refuses a branch to a symbol without an instruction set.
         .global loop
 loop:   adds    r0, r0, #1
         .global store

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projects for other build systems: written, built by the platform's own tools, and run on virtual boards."""
+"""Projects for other build systems: created, built by the platform's own tools, and run on virtual boards."""
 
 import hashlib
 import json
@@ -20,20 +20,20 @@ from utvm.paths import ROOT
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 
-# One for each architecture and way of building in each run, all boards each night.
-_OFTEN = [("cmake", "stm32f746"), ("bare", "riscv-spike:core=rv64"), ("cmake", "microbit")]
+# One for each architecture and platform in the daily tests, all boards in nightly ones.
+_DAILY = [("cmake", "stm32f746"), ("bare", "riscv-spike:core=rv64"), ("cmake", "microbit")]
 _ALL = [(platform, name) for platform in ("bare", "cmake") for name in boards.names() if name != "host"]
 
 
-def _create(folder: Path, platform: str, board: str, *more: object) -> str:
-    words = ("--model", MODEL, "--board", board, "--platform", platform, "--output", folder / "app", *more)
-    done = inv("project.create", *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def _create(folder: Path, platform: str, board: str, *options: object) -> str:
+    words = ("--model", MODEL, "--board", board, "--platform", platform, "--output", folder / "app", *options)
+    completed = inv("project.create", *words)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def _picture(folder: Path) -> tuple[Path, bytes]:
-    """Return an input, and what TensorFlow Lite Micro makes of it."""
+    """Return an input, and TensorFlow Lite Micro's output for it."""
     path = folder / "x.npy"
     picture = np.random.default_rng(11).integers(-128, 128, (1, 8, 8, 1), np.int8)
     np.save(path, picture)
@@ -44,15 +44,15 @@ def _picture(folder: Path) -> tuple[Path, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("platform", "board"),
-    [*_OFTEN, *(pytest.param(*each, marks=pytest.mark.nightly) for each in _ALL if each not in _OFTEN)],
+    [*_DAILY, *(pytest.param(*case, marks=pytest.mark.nightly) for case in _ALL if case not in _DAILY)],
 )
-def test_a_project_builds_and_reports_the_reference_s_outputs(tmp_path: Path, platform: str, board: str) -> None:
+def test_project_builds_and_computes_the_reference_s_outputs(tmp_path: Path, platform: str, board: str) -> None:
     tmp_path /= "a folder für Projekte"
     tmp_path.mkdir()
     picture, expected = _picture(tmp_path)
     _create(tmp_path, platform, board, "--input", picture)
-    done = inv("project.run", tmp_path / "app", "--virtual")
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = inv("project.run", tmp_path / "app", "--virtual")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     report = json.loads((tmp_path / "app/build/reports/latest/report.json").read_text())
     assert (report["verdict"], report["board"]["id"].partition(":")[0]) == ("passed", board.partition(":")[0])
     (model,) = report["models"]
@@ -62,13 +62,13 @@ def test_a_project_builds_and_reports_the_reference_s_outputs(tmp_path: Path, pl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cmake", "bare"])
-def test_it_is_built_outside_of_its_folder_too(tmp_path: Path, platform: str) -> None:
+def test_project_is_built_in_another_folder(tmp_path: Path, platform: str) -> None:
     _create(tmp_path / "the source", platform, "mps2-an385")
     app, out = tmp_path / "the source" / "app", tmp_path / "out"
     before = sorted(app.rglob("*"))
-    chain = f"-DCMAKE_TOOLCHAIN_FILE={app}/toolchain.cmake"
+    toolchain = f"-DCMAKE_TOOLCHAIN_FILE={app}/toolchain.cmake"
     commands: dict[str, list[list[object]]] = {
-        "cmake": [["cmake", "-S", app, "-B", out, "-G", "Ninja", chain], ["cmake", "--build", out]],
+        "cmake": [["cmake", "-S", app, "-B", out, "-G", "Ninja", toolchain], ["cmake", "--build", out]],
         "bare": [["make", "-C", app, f"OUT={out}"]],
     }
     for command in commands[platform]:
@@ -78,60 +78,60 @@ def test_it_is_built_outside_of_its_folder_too(tmp_path: Path, platform: str) ->
 
 
 @pytest.mark.slow
-def test_a_board_of_one_s_own_is_found_again(tmp_path: Path) -> None:
+def test_own_board_is_found(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "utvm" / "boards" / "netduino2", tmp_path / "mine")
     data = tmp_path / "mine" / "board.yaml"
     data.write_text(data.read_text().replace("name: netduino2", "name: mine", 1))
     _create(tmp_path, "bare", f"{tmp_path}/mine")
-    done = inv("project.run", tmp_path / "app", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "VIRTUAL mine" in done.stdout
+    completed = inv("project.run", tmp_path / "app", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "VIRTUAL mine" in completed.stdout
 
 
 @pytest.mark.slow
 def test_silent_rtt_application_is_one_message(tmp_path: Path) -> None:
     _create(tmp_path, "bare", "microbit")
     (tmp_path / "app/app/main.c").write_text("void utvm_main(void) {}\nvoid utvm_fault_report(void) {}\n")
-    done = inv("project.run", tmp_path / "app")
-    assert done.returncode != 0
-    assert "no utvm_rtt" in done.stdout + done.stderr
-    assert "KeyError" not in done.stdout + done.stderr
+    completed = inv("project.run", tmp_path / "app")
+    assert completed.returncode != 0
+    assert "no utvm_rtt" in completed.stdout + completed.stderr
+    assert "KeyError" not in completed.stdout + completed.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("board", by_day(["microbit", "mps2-an385"], "microbit"))
-def test_what_it_says_is_printed_over_rtt_as_over_a_serial_line(tmp_path: Path, board: str) -> None:
+def test_output_is_printed_over_rtt_and_a_serial_line(tmp_path: Path, board: str) -> None:
     _create(tmp_path, "bare", board)
-    done = inv("firmware.flash", tmp_path / "app", "--monitor=8")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    completed = inv("firmware.flash", tmp_path / "app", "--monitor=8")
+    assert completed.returncode == 0, completed.stderr
+    lines = completed.stdout.splitlines()
     assert f"utvm: {board} is up" in lines
     assert any(re.fullmatch("utvm: end [0-9a-f]{8}", line) for line in lines)
 
 
-def test_the_platforms_are_listed() -> None:
-    listed = json.loads(inv("project.create", "--json").stdout)["platforms"]
-    assert sorted(listed) == ["arduino", "bare", "cmake", "freertos", "zephyr"]
-    assert list(listed["zephyr"]["options"]) == ["board"]
+def test_platforms_are_listed() -> None:
+    platforms = json.loads(inv("project.create", "--json").stdout)["platforms"]
+    assert sorted(platforms) == ["arduino", "bare", "cmake", "freertos", "zephyr"]
+    assert list(platforms["zephyr"]["options"]) == ["board"]
 
 
 @pytest.mark.slow
-def test_a_wrong_output_fails_and_a_changed_library_is_refused(tmp_path: Path) -> None:
+def test_wrong_output_fails_and_changed_library_is_refused(tmp_path: Path) -> None:
     _create(tmp_path, "bare", "mps2-an385")
     app = tmp_path / "app"
     with np.load(app / "expected.npz") as known:
         np.savez(app / "expected.npz", known["arr_0"] ^ 1)
-    done = inv("project.run", app)
-    assert done.returncode == 1
-    assert "instead of" in done.stdout
+    completed = inv("project.run", app)
+    assert completed.returncode == 1
+    assert "instead of" in completed.stdout
     header = next((app / "model" / "codegen" / "host" / "include").glob("*.h"))
     header.write_text(header.read_text() + "\n")
-    done = inv("project.build", app)
-    assert done.returncode == 2
-    assert f"{header.name} is missing or was changed" in done.stderr
+    completed = inv("project.build", app)
+    assert completed.returncode == 2
+    assert f"{header.name} is missing or was changed" in completed.stderr
 
 
-# Of each kernel, what a project asks for: headers with the functions and types that its documentation has.
+# Headers of each kernel with the functions and types that a project uses, from its documentation.
 _STUBS = {
     "zephyr/kernel.h": """
 #include <stddef.h>
@@ -172,19 +172,19 @@ unsigned long micros();
 }
 
 
-def _compiled(app: Path, stubs: Path, files: list[Path], folders: list[str]) -> None:
+def _compile(app: Path, stubs: Path, files: list[Path], folders: list[str]) -> None:
     """Compile C or C++ of a project against the stubs, with warnings as errors."""
     for file in files:
         sketch = file.suffix == ".ino"
         words = ["arm-none-eabi-g++", "-std=c++11", "-x", "c++", "-include", "Arduino.h"]
         words = words if sketch else ["arm-none-eabi-gcc", "-std=gnu99"]
         include = [f"-I{app / folder}" for folder in folders]
-        more = ["-mcpu=cortex-m4", "-mthumb", "-Wall", "-Wextra", "-Werror", f"-I{stubs}", *include]
-        configured = [] if (app / "src").exists() else ["-include", app / "app" / "config.h"]
-        done = subprocess.run(
-            [*words, *more, *configured, "-fsyntax-only", file], capture_output=True, text=True, check=False
+        flags = ["-mcpu=cortex-m4", "-mthumb", "-Wall", "-Wextra", "-Werror", f"-I{stubs}", *include]
+        config = [] if (app / "src").exists() else ["-include", app / "app" / "config.h"]
+        completed = subprocess.run(
+            [*words, *flags, *config, "-fsyntax-only", file], capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr
+        assert completed.returncode == 0, completed.stderr
 
 
 _KERNELS = {
@@ -204,23 +204,23 @@ def test_kernel_port_compiles_against_stubs(tmp_path: Path, platform: str) -> No
         (stubs / name).write_text(text)
     public = "model/codegen/host/include"
     if platform == "arduino":
-        # Arduino compiles the sketch's folder and src/, and knows no folder of headers but a library's.
+        # Arduino compiles the sketch's folder and src/; only a library has a folder of headers.
         files, folders = [app / "app.ino", *sorted((app / "src").glob("*.c"))], ["model/src"]
         assert not (app / "runtime").exists()
     else:
         files = [*(app / "app").glob("*.c"), *(app / "runtime").rglob("*.c")]
         folders = ["app", "runtime/include", "runtime/bare_metal", "runtime/cortex_m", public]
-        listed = (app / "CMakeLists.txt").read_text()
-        assert [file for file in files if str(file.relative_to(app)) not in listed] == []
+        cmake = (app / "CMakeLists.txt").read_text()
+        assert [file for file in files if str(file.relative_to(app)) not in cmake] == []
     assert len(files) >= 7
     if platform == "freertos":
-        # The kernel's build always has stream_buffer.c in it, which refuses to be compiled without.
+        # The kernel always compiles stream_buffer.c, which needs this setting.
         assert "INCLUDE_xTaskGetCurrentTaskHandle 1" in (app / "app" / "FreeRTOSConfig.h").read_text()
-    _compiled(app, stubs, files, folders)
+    _compile(app, stubs, files, folders)
 
 
-# A stand-in for Zephyr: of its functions those that are called, as cmake/modules/extensions.cmake has
-# them, and of its modules what zephyr/module.yml says by default. prj.conf is taken by its word.
+# A fake Zephyr: the functions that are called, as in cmake/modules/extensions.cmake, and the defaults of
+# zephyr/module.yml for modules. Settings in prj.conf are used unchecked.
 _ZEPHYR = """
 enable_language(C)
 set(CMAKE_C_STANDARD 99)
@@ -257,7 +257,7 @@ endforeach()
 
 
 @pytest.mark.slow
-def test_zephyr_build_uses_a_stand_in_package(tmp_path: Path) -> None:
+def test_zephyr_project_builds_with_a_fake_package(tmp_path: Path) -> None:
     base = tmp_path / "stand in"
     config = base / "share" / "zephyr-package" / "cmake" / "ZephyrConfig.cmake"
     for name, text in _STUBS.items():
@@ -267,58 +267,58 @@ def test_zephyr_build_uses_a_stand_in_package(tmp_path: Path) -> None:
     config.write_text(_ZEPHYR)
     _create(tmp_path / "a folder", "zephyr", "stm32f746", "--option", "board=nucleo_f746zg")
     for words in (["-S", tmp_path / "a folder" / "app", "-B", tmp_path / "out"], ["--build", tmp_path / "out"]):
-        done = subprocess.run(
+        completed = subprocess.run(
             ["cmake", *words],
             env={**os.environ, "ZEPHYR_BASE": str(base), "CC": "gcc"},
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-    made = {path.name for path in (tmp_path / "out").rglob("*.o")}
-    assert {"digits_int8.c.o", "digits_int8_operators.c.o", "main.c.o", "port.c.o", "programs.c.o"} <= made
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+    objects = {path.name for path in (tmp_path / "out").rglob("*.o")}
+    assert {"digits_int8.c.o", "digits_int8_operators.c.o", "main.c.o", "port.c.o", "programs.c.o"} <= objects
     assert "CONFIG_FPU=y" in (tmp_path / "a folder" / "app" / "prj.conf").read_text()
 
 
 @pytest.mark.nightly
-def test_a_zephyr_project_runs_where_zephyr_is(tmp_path: Path) -> None:
+def test_zephyr_project_runs_with_zephyr(tmp_path: Path) -> None:
     if not os.environ.get("ZEPHYR_BASE") or not shutil.which("west"):
         pytest.skip("Zephyr is not here: ZEPHYR_BASE is not set, or there is no west")
     _create(tmp_path, "zephyr", "mps2-an385", "--option", "board=mps2/an385")
-    done = inv("project.run", tmp_path / "app")
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = inv("project.run", tmp_path / "app")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("board", ["stm32f746", "stm32f407", "mps2-an385", "microbit"])
-def test_a_task_of_freertos_runs_where_its_kernel_is(tmp_path: Path, board: str) -> None:
+def test_freertos_task_runs_with_its_kernel(tmp_path: Path, board: str) -> None:
     if not os.environ.get("FREERTOS_KERNEL_PATH"):
         pytest.skip("FreeRTOS is not here: FREERTOS_KERNEL_PATH is not set")
     picture, expected = _picture(tmp_path)
     counts = []
     for platform in ("bare", "freertos"):
         _create(tmp_path / platform, platform, board, "--input", picture)
-        done = inv("project.run", tmp_path / platform / "app", "--virtual")
-        assert done.returncode == 0, done.stdout + done.stderr
+        completed = inv("project.run", tmp_path / platform / "app", "--virtual")
+        assert completed.returncode == 0, completed.stdout + completed.stderr
         report = json.loads((tmp_path / platform / "app/build/reports/latest/report.json").read_text())
         (model,) = report["models"]
         assert model["outputs_sha256"] == hashlib.sha256(expected).hexdigest()
         counts.append(model["instructions"])
-    # The kernel's ticks are counted too, and there is one in some thousand instructions at most.
+    # The kernel's ticks are counted, too; they come at most every few thousand instructions.
     assert counts[0] <= counts[1] < 1.2 * counts[0]
 
 
 @pytest.mark.nightly
-def test_a_sketch_builds_where_arduino_cli_is(tmp_path: Path) -> None:
+def test_sketch_builds_with_arduino_cli(tmp_path: Path) -> None:
     if not shutil.which("arduino-cli"):
         pytest.skip("arduino-cli is not installed")
     _create(tmp_path, "arduino", "nucleo-l4r5zi", "--option", "fqbn=STMicroelectronics:stm32:Nucleo_144")
-    done = inv("project.build", tmp_path / "app")
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = inv("project.build", tmp_path / "app")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 _OWN = """
-says: one of our own
+says: a platform of our own
 runtime: own
 needs: {no-such-program: buy it}
 build: [["no-such-program", "{{ options.speed }}"]]
@@ -327,7 +327,7 @@ options: {speed: how fast}
 """
 
 
-def test_a_folder_of_one_s_own_is_a_platform(tmp_path: Path) -> None:
+def test_own_folder_is_a_platform(tmp_path: Path) -> None:
     (tmp_path / "mine" / "__pycache__").mkdir(parents=True)
     (tmp_path / "mine" / "__pycache__" / "suite.cpython-311.pyc").write_bytes(b"\xa7")
     (tmp_path / "mine" / "platform.yaml").write_text(_OWN)
@@ -337,14 +337,14 @@ def test_a_folder_of_one_s_own_is_a_platform(tmp_path: Path) -> None:
     assert (app / "app.txt").read_text().endswith(" at 3")
     assert json.loads((app / "project.json").read_text())["build"] == [["no-such-program", "3"]]
     assert not (app / "board").exists()
-    done = inv("project.build", app)
-    assert done.returncode == 3
-    assert "no-such-program is not installed" in done.stderr
-    assert "buy it" in done.stderr
+    completed = inv("project.build", app)
+    assert completed.returncode == 3
+    assert "no-such-program is not installed" in completed.stderr
+    assert "buy it" in completed.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--platform", "cmake"], "--output FOLDER"),
         (["--platform", "basic", "--output", "app"], "platforms: arduino, bare, cmake"),
@@ -355,19 +355,19 @@ def test_a_folder_of_one_s_own_is_a_platform(tmp_path: Path) -> None:
         (["--platform", "freertos", "--output", "app", "--board", "pynq-z1"], "is not for a cortex-a9-neon"),
     ],
 )
-def test_what_cannot_be_made_is_one_message(words: list[object], said: str, tmp_path: Path) -> None:
+def test_usage_error_is_one_message(words: list[object], message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.c").write_text("")
     board = [] if "--board" in words else ["--board", "stm32f746"]
-    done = inv("project.create", "--model", MODEL, *board, *words, cwd=tmp_path)
-    assert done.returncode == 2, done.stdout
-    assert said in done.stderr
+    completed = inv("project.create", "--model", MODEL, *board, *words, cwd=tmp_path)
+    assert completed.returncode == 2, completed.stdout
+    assert message in completed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.c"]
 
 
-@pytest.mark.parametrize(("text", "said"), [("[", "is not valid JSON"), ("{}", "version"), (None, "project.json")])
-def test_a_folder_that_is_no_project_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), [("[", "is not valid JSON"), ("{}", "version"), (None, "project.json")])
+def test_folder_without_a_project_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "project.json").write_text(text)
-    done = inv("project.run", tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
+    completed = inv("project.run", tmp_path)
+    assert completed.returncode == 2
+    assert message in completed.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A library under a preemptive switch: the same bits, wherever another run of it comes in between."""
+"""A library in two threads with preemptive switches: the outputs are the same bits."""
 
 import json
 import re
@@ -22,7 +22,7 @@ DIGITS = ROOT / "models" / "digits"
 
 
 def _depthwise() -> bytes:
-    """Return an int8 depthwise convolution and one of 1x1: their kernels take several channels at once."""
+    """Return an int8 depthwise convolution and a 1x1 convolution: their kernels process several channels at once."""
     random, builder = np.random.default_rng(17), Builder()
     builder.tensor("x", (1, 8, 8, 8), "int8", scale=0.05, zero_point=-3)
     builder.tensor("w", (1, 3, 3, 8), "int8", random.integers(-127, 128, (1, 3, 3, 8)), scale=0.01)
@@ -42,21 +42,21 @@ def _model(name: str, folder: Path) -> Path:
     return folder / name
 
 
-_OFTEN = [("mps2-an385", "digits_int8.tflite"), ("mps2-an500", "digits.onnx")]
+_DAILY = [("mps2-an385", "digits_int8.tflite"), ("mps2-an500", "digits.onnx")]
 _CORES = ("microbit", "mps2-an385", "netduinoplus2", "mps2-an500", "mps2-an505", "mps3-an547")
 _ALL = [(core, model) for core in _CORES for model in ("digits_int8.tflite", "digits.onnx", "depthwise.tflite")]
-_ALL.remove(("microbit", "digits.onnx"))  # Two of it have no room in its 16 KiB.
+_ALL.remove(("microbit", "digits.onnx"))  # Two copies do not fit into 16 KiB.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("board", "model"),
-    [*_OFTEN, *(pytest.param(*each, marks=pytest.mark.nightly) for each in _ALL if each not in _OFTEN)],
+    [*_DAILY, *(pytest.param(*case, marks=pytest.mark.nightly) for case in _ALL if case not in _DAILY)],
 )
-def test_two_threads_run_one_library_at_once(board: str, model: str, tmp_path: Path) -> None:
+def test_two_threads_run_one_library(board: str, model: str, tmp_path: Path) -> None:
     path, app = _model(model, tmp_path), tmp_path / "app"
-    done = inv("project.create", "--model", path, "--board", board, "--platform", "bare", "--output", app)
-    assert done.returncode == 0, done.stderr
+    completed = inv("project.create", "--model", path, "--board", board, "--platform", "bare", "--output", app)
+    assert completed.returncode == 0, completed.stderr
     with np.load(app / "expected.npz") as known:
         output = known["arr_0"]
     name, elements = path.stem, 512 if path.stem == "depthwise" else 64
@@ -73,26 +73,26 @@ def test_two_threads_run_one_library_at_once(board: str, model: str, tmp_path: P
     config = app / "app" / "config.h"
     config.write_text(f"{config.read_text()}#define UTVM_PENDSV test_switch\n#define UTVM_SYSTICK test_tick\n")
     image = Project(app).build()
-    said, until = b"", time.monotonic() + 120
+    received, deadline = b"", time.monotonic() + 120
     with (
         choose(image.board, BoardSelection()).open(tmp_path, print) as connection,
         open_transport(connection, image) as wire,
     ):
-        while not said.endswith(b" end\r\n") and time.monotonic() < until:
-            said += wire.read(1.0)
-    found = re.search(rb"switches (\w+) wrong (\w+) output (\w+) output (\w+) stack (\w+)", said)
-    assert found, said
-    assert int(found[1], 16) > 100
-    assert int(found[2], 16) == 0
-    outputs = [bytes.fromhex(each.decode()) for each in found.groups()[2:4]]
-    # What the library says of the stack is enough, and not much more: a frame's lowest words may stay as they are.
+        while not received.endswith(b" end\r\n") and time.monotonic() < deadline:
+            received += wire.read(1.0)
+    match = re.search(rb"switches (\w+) wrong (\w+) output (\w+) output (\w+) stack (\w+)", received)
+    assert match, received
+    assert int(match[1], 16) > 100
+    assert int(match[2], 16) == 0
+    outputs = [bytes.fromhex(digits.decode()) for digits in match.groups()[2:4]]
+    # The library's stack size is sufficient and tight: the lowest words of a frame may stay unwritten.
     needed = json.loads((app / "model" / "metadata.json").read_text())["utvm"]["stack"]["bytes"]
-    assert int(found[5], 16) <= needed <= int(found[5], 16) + 64
+    assert int(match[5], 16) <= needed <= int(match[5], 16) + 64
     if path.suffix == ".tflite":
         shape = (1, 8, 8, elements // 64)
         inputs = [
             [(np.arange(elements) * (37 + 18 * index) + index).astype(np.uint8).view(np.int8).reshape(shape)]
             for index in range(2)
         ]
-        assert outputs == [each.tobytes() for (each,) in tflite_micro(path.read_bytes(), inputs)]
+        assert outputs == [array.tobytes() for (array,) in tflite_micro(path.read_bytes(), inputs)]
     assert outputs[0] != outputs[1]

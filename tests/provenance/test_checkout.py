@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which commit a report is of: what git says, and what a command in another place is told."""
+"""The commit of a report: from git, or passed to a command in another location."""
 
 import subprocess
 from pathlib import Path
@@ -10,9 +10,9 @@ from utvm.provenance.location import location_variables, read_checkout
 
 
 def _git(folder: Path, *words: str) -> str:
-    somebody = ("-c", "user.name=x", "-c", "user.email=x@example.invalid")
-    said = subprocess.run(["git", *somebody, *words], cwd=folder, capture_output=True, text=True, check=True)
-    return said.stdout.strip()
+    author = ("-c", "user.name=x", "-c", "user.email=x@example.invalid")
+    completed = subprocess.run(["git", *author, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return completed.stdout.strip()
 
 
 @pytest.fixture
@@ -27,20 +27,20 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_checkout_as_it_was_committed(repository: Path) -> None:
-    (repository / "build").write_text("what is ignored makes nothing dirty")
-    found = read_checkout(repository)
-    assert (found.commit, found.dirty) == (_git(repository, "rev-parse", "HEAD"), False)
-    assert found.hostname == Path("/proc/sys/kernel/hostname").read_text().strip()
+def test_unchanged_checkout_is_clean(repository: Path) -> None:
+    (repository / "build").write_text("ignored files do not make it dirty")
+    checkout = read_checkout(repository)
+    assert (checkout.commit, checkout.dirty) == (_git(repository, "rev-parse", "HEAD"), False)
+    assert checkout.hostname == Path("/proc/sys/kernel/hostname").read_text().strip()
 
 
 @pytest.mark.parametrize("name", ["one", "new"])
-def test_a_file_that_differs_or_is_new_makes_it_dirty(repository: Path, name: str) -> None:
+def test_changed_or_new_file_makes_it_dirty(repository: Path, name: str) -> None:
     (repository / name).write_text("2")
     assert read_checkout(repository).dirty is True
 
 
-def test_a_program_that_its_settings_name_is_not_run(repository: Path, tmp_path: Path) -> None:
+def test_program_in_git_settings_is_not_run(repository: Path, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     _git(repository, "config", "core.fsmonitor", f"touch {marker}; false")
     assert read_checkout(repository).dirty is False
@@ -49,7 +49,7 @@ def test_a_program_that_its_settings_name_is_not_run(repository: Path, tmp_path:
     assert marker.exists()
 
 
-def test_a_work_tree_beside_it_has_its_own_commit(repository: Path, tmp_path: Path) -> None:
+def test_work_tree_has_its_own_commit(repository: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     _git(repository, "worktree", "add", "--quiet", str(other))
     (other / "one").write_text("2")
@@ -63,15 +63,15 @@ def test_copy_in_another_repository_is_no_checkout(repository: Path) -> None:
     assert (read_checkout(copy).commit, read_checkout(copy).dirty) == (None, None)
 
 
-def test_without_git_nothing_is_made_up(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_is_unknown_without_git(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert (read_checkout(repository).commit, read_checkout(repository).dirty) == (None, None)
 
 
-def test_a_command_in_another_place_is_told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = location_variables("docker", {})
-    here = read_checkout()
-    for name, value in told.items():
+def test_commit_is_passed_to_another_location(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = location_variables("docker", {})
+    checkout = read_checkout()
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", "/nowhere")
-    assert read_checkout(repository) == here
+    assert read_checkout(repository) == checkout
