@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An RPC client whose every byte is ours."""
+"""An RPC client that sends exactly the bytes that a test gives it."""
 
 import socket
 import struct
@@ -8,7 +8,7 @@ from utvm.runtime import RPC_PROTOCOL
 from utvm.session.minrpc import MAGIC, Code
 
 
-def opening(version: str = RPC_PROTOCOL) -> bytes:
+def init_packet(version: str = RPC_PROTOCOL) -> bytes:
     """Return the packet that begins a session."""
     return struct.pack("<iQ", Code.INIT_SERVER, len(version)) + version.encode() + struct.pack("<i", 0)
 
@@ -28,21 +28,20 @@ class RawClient:
         assert self.read(size).startswith(b"server:")
         return self
 
-    def ask(self, packet: bytes) -> bytes:
-        """Send a packet and return the answer."""
+    def request(self, packet: bytes) -> bytes:
+        """Send a packet and return the reply."""
         self.send(packet)
-        return self.answer()
+        return self.receive()
 
     def send(self, packet: bytes) -> None:
-        """Send a packet."""
         self.socket.sendall(struct.pack("<Q", len(packet)) + packet)
 
-    def answer(self) -> bytes:
+    def receive(self) -> bytes:
         """Return the next packet."""
         return self.read(struct.unpack("<Q", self.read(8))[0])
 
     def read(self, size: int) -> bytes:
-        """Return so many bytes."""
+        """Return this many bytes."""
         data = b""
         while len(data) < size:
             part = self.socket.recv(size - len(data))
@@ -51,7 +50,7 @@ class RawClient:
         return data
 
     def is_closed(self) -> bool:
-        """Return whether the server has closed the connection; wait for its next byte or for that."""
+        """Return whether the server has closed the connection. Waits until it has, or sends a byte."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:

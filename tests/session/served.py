@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board that ``./inv board.serve`` has put on TCP, as its user starts it."""
+"""A board that ``./inv board.serve`` serves over TCP."""
 
 import contextlib
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from utvm.paths import ROOT
 
 MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
-# Seconds in which a board is there, the model's compilation counted.
+# Seconds until a board is served, with the model's compilation.
 _START = 240.0
 
 
@@ -23,12 +23,12 @@ class Served:
         self.process = process
         self.log = log
         deadline = time.monotonic() + _START
-        while not (found := re.search(r"serving on ([\d.]+):(\d+), (?:key (\w+)|any client);", self.output())):
+        while not (match := re.search(r"serving on ([\d.]+):(\d+), (?:key (\w+)|any client);", self.output())):
             assert process.poll() is None and time.monotonic() < deadline, self.output()
             time.sleep(0.1)
-        self.address, self.port, self.key = found[1], int(found[2]), found[3] or ""
+        self.address, self.port, self.key = match[1], int(match[2]), match[3] or ""
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text()
 
 

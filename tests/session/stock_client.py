@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TVM's own RPC client in a process of its own.
 
-It keeps Python's lock while it frees remote functions, and waits for the server's answer meanwhile: a bridge in
-the same process could not give it.
+It keeps Python's lock while it frees remote functions, and waits for the server's answer meanwhile: a bridge in the
+same process could not answer.
 """
 
 import json
@@ -35,11 +35,11 @@ for line in sys.stdin:
 
 
 class ClientError(Exception):
-    """What TVM's client raised: its type's name and its message."""
+    """An error of TVM's client: its type's name and its message."""
 
 
 class StockClient:
-    """Runs pieces of Python there that share their names, ``rpc`` among them."""
+    """Runs pieces of Python in the client's process. They share their names, ``rpc`` among them."""
 
     def __init__(self, log: Path) -> None:
         self._process = ChildProcess("the client", [sys.executable, "-c", _PROGRAM], log=log)
@@ -54,7 +54,7 @@ class StockClient:
         self._process.close()
 
     def __call__(self, code: str) -> Any:
-        """Evaluate an expression, or execute statements; raise ClientError where they do."""
+        """Evaluate an expression, or execute statements. Raises ClientError for an error in the client."""
         self._process.write(json.dumps(code).encode() + b"\n")
         answer = json.loads(self._line())
         if "error" in answer:
@@ -62,7 +62,7 @@ class StockClient:
         return answer.get("value")
 
     def connect(self, bridge: Bridge, key: str, *, timeout: float = 0) -> None:
-        """Make a session, and functions of the same names as the board's."""
+        """Start a session, and get functions with the same names as the board's."""
         self(f"session = rpc.connect('127.0.0.1', {bridge.port}, key={key!r}, session_timeout={timeout})")
         for name in ("add_one", "refuse", "fault", "hang"):
             self(f"{name} = session.get_function('test.{name}')")

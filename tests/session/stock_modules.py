@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TVM's own compiler makes of a vector add, as its users export it."""
+"""Modules with a vector add, compiled and exported by TVM's own compiler."""
 
 import tarfile
 from pathlib import Path
@@ -14,7 +14,7 @@ TARGETS = {
 }
 
 
-def exported(folder: Path, target: str, name: str = "main") -> Path:
+def export_module(folder: Path, target: str, name: str = "main") -> Path:
     """Compile a vector add and export it, as ``TARGET.tar``; for this computer in parallel or with vectors."""
     import tvm
     from tvm import s_tir, te
@@ -27,15 +27,15 @@ def exported(folder: Path, target: str, name: str = "main") -> Path:
         schedule.vectorize(inner)
     if target == "this_computer":
         schedule.parallel(outer)
-    chosen = tvm.target.Target(TARGETS[target])
-    module = tvm.compile(schedule.mod, target=tvm.target.Target(chosen, host=chosen))
+    selected = tvm.target.Target(TARGETS[target])
+    module = tvm.compile(schedule.mod, target=tvm.target.Target(selected, host=selected))
     path = folder / f"{target}.tar"
     module.export_library(str(path))
     return path
 
 
-def only_file(archive: Path) -> bytes:
-    """Return what is in an archive of one file."""
+def read_only_file(archive: Path) -> bytes:
+    """Return the content of an archive's only file."""
     with tarfile.open(archive) as files:
         (member,) = files.getmembers()
         content = files.extractfile(member)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetaSchedule's RPCRunner, as it is, on modules and a served board: ``stock_runner.py PORT NUMBERS MODULE...``.
+"""MetaSchedule's RPCRunner, unchanged, on modules and a served board: ``stock_runner.py PORT NUMBERS MODULE...``.
 
-Prints a line of JSON: of each module, its seconds or what went wrong.
+Prints a line of JSON: for each module, its seconds or its error.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def _without_cuda() -> None:
-    # Parsing CUDA's intrinsics takes half a minute, and nothing of them is used.
+    # Parsing CUDA's intrinsics takes half a minute, and none of them is used.
     sys.modules.setdefault("tvm.s_tir.tensor_intrin", types.ModuleType("tvm.s_tir.tensor_intrin"))
 
 
@@ -22,7 +22,7 @@ def main(port: int, numbers: int, modules: list[str]) -> None:
     from tvm.s_tir.meta_schedule.arg_info import TensorInfo
     from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RPCConfig, RPCRunner, RunnerInput
 
-    def connected(config: Any) -> Any:
+    def connect(config: Any) -> Any:
         from tvm import rpc
 
         return rpc.connect("127.0.0.1", port, session_timeout=config.session_timeout_sec)
@@ -31,11 +31,11 @@ def main(port: int, numbers: int, modules: list[str]) -> None:
     runner = RPCRunner(
         RPCConfig("none", 1, "board", session_timeout_sec=60),
         EvaluatorConfig(number=2, repeat=3, min_repeat_ms=0),
-        f_create_session=connected,
+        f_create_session=connect,
         initializer=_without_cuda,
     )
     results = [future.result() for future in runner.run([RunnerInput(module, "cpu", arguments) for module in modules])]
-    print(json.dumps([[float(seconds) for seconds in got.run_secs or ()] or str(got.error_msg) for got in results]))
+    print(json.dumps([[float(second) for second in run.run_secs or ()] or str(run.error_msg) for run in results]))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fault records: every bit by its name in the architecture manual."""
+"""Fault records: each bit has its name from the architecture manual."""
 
 import signal
 import struct
@@ -24,9 +24,9 @@ def _record(
     program: int = 0xFFFF_FFFF,
     words: bytes = b"",
 ) -> bytes:
-    kept = (MAGIC, exception, cfsr, hfsr, mmfar, bfar, 0xFFFF_FFF9, 0, valid, program, 3, 64)
+    fields = (MAGIC, exception, cfsr, hfsr, mmfar, bfar, 0xFFFF_FFF9, 0, valid, program, 3, 64)
     registers = (*range(0x10, 0x1D), 0x2000_1F20, 0x0800_0201, 0x0800_0300, 0x6100_0000, *(0,) * 16)
-    return struct.pack("<12I34Q96s", *kept, 0x2000_1F00, *registers, words)
+    return struct.pack("<12I34Q96s", *fields, 0x2000_1F00, *registers, words)
 
 
 def _parse(data: bytes, architecture: str = "cortex_m") -> FaultRecord:
@@ -63,37 +63,37 @@ def test_each_status_bit_is_named(cfsr: int, hfsr: int, flag: str) -> None:
     assert [text.split(":")[0] for text in record.meaning.flags] == [flag]
 
 
-def test_addresses_count_only_when_the_core_says_they_are_valid() -> None:
+def test_address_counts_only_if_the_core_marks_it_valid() -> None:
     for cfsr, address in ((0x82, 0x1000), (0x8200, 0x2000), (0x0202, None)):
         record = _parse(_record(cfsr=cfsr, mmfar=0x1000, bfar=0x2000))
         assert record.meaning.address == address
 
 
-def test_the_description_has_what_a_reader_needs() -> None:
+def test_description_has_names_addresses_and_registers() -> None:
     record = _parse(_record(exception=5, cfsr=0x8200, bfar=0x6000_0000))
     text = record.describe("load at model.c:12")
     for part in ("BusFault", "PRECISERR", "0x60000000", "pc 0x08000300", "model.c:12", "lr=0x8000201"):
         assert part in text
 
 
-def test_a_failed_stack_has_no_program_counter() -> None:
+def test_failed_stack_has_no_program_counter() -> None:
     record = _parse(_record(valid=0))
     assert record.pc is None
     assert "the stack had failed" in record.describe("")
 
 
-def test_an_interrupt_nobody_expected_is_named_by_its_line() -> None:
+def test_unexpected_interrupt_is_named_by_its_line() -> None:
     record = _parse(_record(exception=16 + 28))
     assert record.meaning.name == "interrupt 28"
 
 
 @given(st.binary(min_size=RECORD_SIZE, max_size=RECORD_SIZE))
-def test_any_memory_can_be_looked_at(data: bytes) -> None:
+def test_any_bytes_can_be_parsed(data: bytes) -> None:
     record = FaultRecord.parse(data, "cortex_m")
     assert (record is None) == (struct.unpack_from("<I", data)[0] != MAGIC)
 
 
-def test_what_was_running_and_what_an_assertion_said() -> None:
+def test_record_has_the_step_and_the_assertion() -> None:
     record = _parse(_record(program=2, words=b"conv.c:12: rows > 0"))
     assert (record.program, record.step) == (2, 3)
     assert [record.registers[name] for name in ("r0", "r4", "r12", "lr", "xpsr")] == [
@@ -105,11 +105,11 @@ def test_what_was_running_and_what_an_assertion_said() -> None:
     ]
     assert (record.stack, record.stack_bytes) == (0x2000_1F00, 64)
     assert record.describe("").startswith("assertion failed: conv.c:12: rows > 0\n")
-    nothing = _parse(_record())
-    assert (nothing.program, nothing.words) == (None, "")
+    empty = _parse(_record())
+    assert (empty.program, empty.words) == (None, "")
 
 
-def test_a_signal_is_named() -> None:
+def test_signal_is_named() -> None:
     record = _parse(_record(exception=0x10000 + signal.SIGSEGV), "host")
     assert record.meaning.name == "SIGSEGV"
     assert record.describe("f at a.c:1") == "the board took a SIGSEGV\n  at f at a.c:1"
@@ -118,7 +118,7 @@ def test_a_signal_is_named() -> None:
 
 
 @given(st.binary(max_size=RECORD_SIZE - 1))
-def test_half_a_record_is_none(data: bytes) -> None:
+def test_incomplete_record_is_none(data: bytes) -> None:
     assert FaultRecord.parse(data, "cortex_m") is None
 
 
@@ -141,7 +141,7 @@ def test_half_a_record_is_none(data: bytes) -> None:
         (16 + 59, 0, 0, "interrupt 59", [], None),
     ],
 )
-def test_a_cortex_a_s_status_is_read_as_its_manual_says(
+def test_cortex_a_status_has_the_manuals_meaning(
     exception: int, dfsr: int, ifsr: int, name: str, flags: list[str], address: int | None
 ) -> None:
     data = _record(exception=exception, cfsr=dfsr, hfsr=0x2000, mmfar=ifsr, bfar=0x4000)

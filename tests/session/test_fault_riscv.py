@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fault records of RISC-V: causes by their names in the Privileged Architecture (20211203, table 3.6)."""
+"""Fault records of RISC-V: causes have their names from the Privileged Architecture (20211203, table 3.6)."""
 
 import struct
 
@@ -11,9 +11,9 @@ _INTERRUPT = 1 << 31
 
 
 def _parse(exception: int, mtval: int = 0) -> FaultRecord:
-    kept = (0x544C5546, exception, mtval & 0xFFFF_FFFF, mtval >> 32, 0x3880, 0, 0, 0, 1, 0xFFFF_FFFF, 3, 64)
+    fields = (0x544C5546, exception, mtval & 0xFFFF_FFFF, mtval >> 32, 0x3880, 0, 0, 0, 1, 0xFFFF_FFFF, 3, 64)
     registers = (0, *range(0x101, 0x120), 0x8000_0300)
-    record = FaultRecord.parse(struct.pack("<12I34Q96s", *kept, 0x87F0_1F00, *registers, b""), "riscv")
+    record = FaultRecord.parse(struct.pack("<12I34Q96s", *fields, 0x87F0_1F00, *registers, b""), "riscv")
     assert record is not None
     return record
 
@@ -49,7 +49,7 @@ def test_addresses_have_64_bits() -> None:
     assert _parse(5, 0x0000_0012_3456_789A).meaning.address == 0x12_3456_789A
 
 
-def test_the_description_has_what_a_reader_needs() -> None:
+def test_description_has_names_addresses_and_registers() -> None:
     text = _parse(7, 0x9000_0000).describe("store at model.c:12")
     # RISC-V ELF psABI, "Register Convention" and "DWARF Register Numbers"
     registers = ("ra=0x101", "sp=0x102", "t0=0x105", "fp=0x108", "a0=0x10a", "s2=0x112", "t6=0x11f")

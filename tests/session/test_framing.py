@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The framing: what was sent comes out, however the wire cuts it, and nothing else ever does."""
+"""The framing: packets come out as they were sent, however the stream is divided, and nothing else comes out."""
 
 import tracemalloc
 from itertools import pairwise
@@ -28,18 +28,18 @@ def crc(data: bytes) -> int:
 
 
 def frame(*wire: int) -> bytes:
-    """A packet whose wire bytes up to the CRC are given: the CRC is doubled where it holds FF."""
+    """Return a packet: wire bytes up to the CRC, then the CRC, with its FF bytes doubled."""
     data = bytes(wire)
     return data + crc(data).to_bytes(2, "little").replace(b"\xff", b"\xff\xff")
 
 
-def received(data: bytes, cuts: list[int] | None = None, limit: int = LIMIT) -> list[bytes]:
+def decode(data: bytes, cuts: list[int] | None = None, limit: int = LIMIT) -> list[bytes]:
     deframer = Deframer(limit)
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts or []), len(data)]
     return [payload for start, stop in pairwise(edges) for payload in deframer.feed(data[start:stop])]
 
 
-def test_the_checksum_is_the_one_of_the_catalogue() -> None:
+def test_checksum_equals_the_catalogues() -> None:
     assert crc(b"123456789") == 0x29B1
     assert crc(b"\xff\xfd\x03\0\0\0abc") == 0xCAF2
 
@@ -58,40 +58,40 @@ _CRC_WITH_FF = next(
 
 
 @pytest.mark.parametrize(("payload", "wire"), GOLDEN, ids=["plain", "empty", "ff", "fd fe", "length"])
-def test_packets_are_on_the_wire_as_specified(payload: bytes, wire: bytes) -> None:
+def test_packets_are_encoded_as_specified(payload: bytes, wire: bytes) -> None:
     assert encode(payload) == wire
     assert encode(payload, after_reset=True) == b"\xfe" + wire
-    assert received(wire) == received(b"\xfe" + wire) == [payload]
+    assert decode(wire) == decode(b"\xfe" + wire) == [payload]
 
 
-def test_a_checksum_that_holds_ff_is_doubled() -> None:
+def test_ff_in_a_checksum_is_doubled() -> None:
     payload = _CRC_WITH_FF.to_bytes(2, "big")
     wire = frame(0xFF, 0xFD, 2, 0, 0, 0, *payload)
     assert wire.count(b"\xff") >= 3
     assert encode(payload) == wire
-    assert received(wire) == [payload]
+    assert decode(wire) == [payload]
 
 
-def test_ff_fe_stands_for_nothing_and_counts_in_the_checksum() -> None:
-    assert received(frame(0xFF, 0xFD, 0xFF, 0xFE, 2, 0, 0, 0, 0x41, 0xFF, 0xFE, 0x42)) == [b"AB"]
-    assert received(b"\xff\xfe" + encode(b"AB") + b"\xff\xfe" + encode(b"CD")) == [b"AB", b"CD"]
-    # Behind the payload it is in the checksum's place, which does not count.
+def test_ff_fe_is_ignored_but_counts_in_the_checksum() -> None:
+    assert decode(frame(0xFF, 0xFD, 0xFF, 0xFE, 2, 0, 0, 0, 0x41, 0xFF, 0xFE, 0x42)) == [b"AB"]
+    assert decode(b"\xff\xfe" + encode(b"AB") + b"\xff\xfe" + encode(b"CD")) == [b"AB", b"CD"]
+    # Behind the payload it is inside the checksum, and does not count.
     wire = encode(b"AB")
-    assert received(wire[:-2] + b"\xff\xfe" + wire[-2:-1] + b"\xff\xfe" + wire[-1:]) == [b"AB"]
+    assert decode(wire[:-2] + b"\xff\xfe" + wire[-2:-1] + b"\xff\xfe" + wire[-1:]) == [b"AB"]
 
 
-def test_the_limit_is_the_longest_payload() -> None:
+def test_limit_is_the_longest_payload() -> None:
     deframer = Deframer(5)
     assert deframer.feed(encode(b"12345") + encode(b"123456") + encode(b"abc")) == [b"12345", b"abc"]
     assert (deframer.crc_errors, deframer.dropped) == (0, 1)
 
 
 @pytest.mark.parametrize("noise", [b"boot\xff", b"boot\xff\xff", b"\xff" * 7, encode(b"x")[:-1] + b"\x00\xff"])
-def test_an_ff_before_a_packet_does_not_hide_it(noise: bytes) -> None:
-    assert received(noise + encode(b"AB")) == [b"AB"]
+def test_ff_before_a_packet_does_not_hide_it(noise: bytes) -> None:
+    assert decode(noise + encode(b"AB")) == [b"AB"]
 
 
-def test_what_was_dropped_is_counted() -> None:
+def test_dropped_packets_are_counted() -> None:
     deframer = Deframer(LIMIT)
     wire = encode(b"hello")
     assert deframer.feed(wire[:-1] + bytes((wire[-1] ^ 1,))) == []
@@ -103,62 +103,64 @@ def test_what_was_dropped_is_counted() -> None:
 
 
 @given(PAYLOADS, st.lists(st.integers(0, 1 << 30), max_size=30), st.booleans())
-def test_what_was_sent_comes_out_however_it_is_cut(payloads: list[bytes], cuts: list[int], fe: bool) -> None:
+def test_divided_packets_come_out_complete(payloads: list[bytes], cuts: list[int], fe: bool) -> None:
     wire = b"".join(encode(payload, after_reset=fe) for payload in payloads)
-    assert received(wire, cuts) == payloads
-    assert received(wire, list(range(len(wire)))) == payloads
+    assert decode(wire, cuts) == payloads
+    assert decode(wire, list(range(len(wire)))) == payloads
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> tuple[list[bytes], bytes]:
-    """Payloads, and the wire on which some of them were damaged."""
+def damaged_streams(draw: st.DrawFn) -> tuple[list[bytes], bytes]:
+    """Draw payloads, and a stream in which some of them are damaged."""
     payloads = draw(PAYLOADS)
     frames = [bytearray(encode(payload)) for payload in payloads]
     for _ in range(draw(st.integers(0, 4))):
         if not frames:
             break
-        which = draw(st.integers(0, len(frames) - 1))
-        victim = frames[which]
-        place = draw(st.integers(0, max(0, len(victim) - 1)))
+        number = draw(st.integers(0, len(frames) - 1))
+        victim = frames[number]
+        position = draw(st.integers(0, max(0, len(victim) - 1)))
         match draw(st.sampled_from(["corrupt", "truncate", "duplicate", "reorder", "insert", "delete", "behead"])):
             case "corrupt" if victim:
-                victim[place] ^= draw(st.integers(1, 255))
+                victim[position] ^= draw(st.integers(1, 255))
             case "truncate":
-                del victim[place:]
+                del victim[position:]
             case "behead":
-                del victim[:place]
+                del victim[:position]
             case "delete":
-                del victim[place : place + draw(st.integers(1, 4))]
+                del victim[position : position + draw(st.integers(1, 4))]
             case "duplicate":
-                frames.insert(which, bytearray(victim))
+                frames.insert(number, bytearray(victim))
             case "reorder":
-                frames.insert(draw(st.integers(0, len(frames) - 1)), frames.pop(which))
+                frames.insert(draw(st.integers(0, len(frames) - 1)), frames.pop(number))
             case "insert":
-                victim[place:place] = draw(st.one_of(st.binary(max_size=8), st.just(b"\xff"), st.just(b"\xff\xfd")))
+                victim[position:position] = draw(
+                    st.one_of(st.binary(max_size=8), st.just(b"\xff"), st.just(b"\xff\xfd"))
+                )
     return payloads, b"".join(map(bytes, frames))
 
 
 # Derandomised: of 65,536 damaged packets one has the right checksum, and a test may not depend on that.
 @settings(max_examples=400, derandomize=True, deadline=None)
-@given(damaged(), st.lists(st.integers(0, 1 << 30), max_size=10))
-def test_nothing_but_what_was_sent_ever_comes_out(sent: tuple[list[bytes], bytes], cuts: list[int]) -> None:
+@given(damaged_streams(), st.lists(st.integers(0, 1 << 30), max_size=10))
+def test_only_sent_packets_come_out(sent: tuple[list[bytes], bytes], cuts: list[int]) -> None:
     payloads, wire = sent
-    assert set(received(wire, cuts)) <= set(payloads)
+    assert set(decode(wire, cuts)) <= set(payloads)
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)
-@given(damaged())
-def test_damage_is_over_with_the_next_packet(sent: tuple[list[bytes], bytes]) -> None:
+@given(damaged_streams())
+def test_damage_ends_with_the_next_packet(sent: tuple[list[bytes], bytes]) -> None:
     _payloads, wire = sent
-    assert received(wire + encode(b"the next", after_reset=True))[-1:] == [b"the next"]
-    # Without FE in front, an FF left over may cost one packet, never two.
-    assert received(wire + encode(b"the next") + encode(b"the next"))[-1:] == [b"the next"]
+    assert decode(wire + encode(b"the next", after_reset=True))[-1:] == [b"the next"]
+    # Without FE in front, a remaining FF may lose one packet, never two.
+    assert decode(wire + encode(b"the next") + encode(b"the next"))[-1:] == [b"the next"]
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(st.binary(max_size=400), st.lists(st.integers(0, 1 << 30), max_size=10))
-def test_any_bytes_can_be_fed(noise: bytes, cuts: list[int]) -> None:
-    assert received(noise, cuts) == received(noise)
+def test_any_bytes_can_be_decoded(noise: bytes, cuts: list[int]) -> None:
+    assert decode(noise, cuts) == decode(noise)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_memory_is_bounded_by_the_limit(stream: bytes) -> None:
     try:
         for _ in range(40):
             assert deframer.feed(stream) == []
-        _now, peak = tracemalloc.get_traced_memory()
+        _current, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 16 * 1024

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host-driven executor, on the virtual board through the real OpenOCD."""
+"""The host-driven executor on the virtual board, through OpenOCD."""
 
 from collections.abc import Iterator
 
@@ -35,26 +35,26 @@ LIBRARIES = [
         "int32_t digger_deeper(int32_t n);\n"
         "__attribute__((noinline)) int32_t digger_deeper(int32_t n) {\n"
         "  volatile uint8_t room[512];\n  room[n & 511] = 0;\n"
-        # What is read after the call keeps the compiler from making a loop of it.
+        # The read after the call keeps the compiler from making a loop of it.
         "  return n > 0 ? digger_deeper(n - 1) + room[n & 511] : 0;",
     ),
 ]
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     board = boards.load("stm32f746")
-    with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as bench:
-        yield bench
+    with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as connection:
+        yield connection
 
 
 @pytest.fixture
-def session(bench: Connection) -> Iterator[HostDriven]:
-    with HostDriven(bench, firmware.build(bench.board, LIBRARIES), timeout=5) as session:
+def session(connection: Connection) -> Iterator[HostDriven]:
+    with HostDriven(connection, firmware.build(connection.board, LIBRARIES), timeout=5) as session:
         yield session
 
 
-def test_outputs_and_counts_come_back_and_repeat_exactly(session: HostDriven) -> None:
+def test_outputs_and_counts_repeat_exactly(session: HostDriven) -> None:
     x = np.array([1, -2, 0, 2**30 - 1], dtype=np.int32)
     first = session.run("doubler", [x])
     np.testing.assert_array_equal(first.outputs[0], 2 * x)
@@ -67,20 +67,20 @@ def test_outputs_and_counts_come_back_and_repeat_exactly(session: HostDriven) ->
     assert session.run("doubler", [x]).count == first.count
 
 
-def test_several_inputs_and_outputs(session: HostDriven) -> None:
+def test_model_with_several_inputs_and_outputs_runs(session: HostDriven) -> None:
     result = session.run("adder", [3 * ONES, ONES])
     np.testing.assert_array_equal(result.outputs[0], 4 * ONES)
     np.testing.assert_array_equal(result.outputs[1], 2 * ONES)
 
 
-def test_an_error_code_of_the_model_is_an_error(session: HostDriven) -> None:
+def test_error_code_of_the_model_is_an_error(session: HostDriven) -> None:
     with pytest.raises(BoardError, match="refuser returned error code 7"):
         session.run("refuser", [ONES])
     session.run("doubler", [ONES])
 
 
-def test_a_model_that_never_ends_is_stopped_and_located(bench: Connection) -> None:
-    with HostDriven(bench, firmware.build(bench.board, LIBRARIES), timeout=1) as session:
+def test_endless_model_is_stopped_and_located(connection: Connection) -> None:
+    with HostDriven(connection, firmware.build(connection.board, LIBRARIES), timeout=1) as session:
         with pytest.raises(
             BoardError, match=r"did not finish model sleeper \(waited for up to 1 s\); it is at .*sleeper_run at"
         ):
@@ -89,7 +89,7 @@ def test_a_model_that_never_ends_is_stopped_and_located(bench: Connection) -> No
         np.testing.assert_array_equal(session.run("doubler", [ONES]).outputs[0], 2 * ONES)
 
 
-def test_reset_mid_run_gives_no_stale_answer(session: HostDriven) -> None:
+def test_reset_in_a_run_gives_no_stale_output(session: HostDriven) -> None:
     session.run("doubler", [ONES])
     with pytest.raises(BoardError, match="was reset while it ran model resetter"):
         session.run("resetter", [ONES])
@@ -97,7 +97,7 @@ def test_reset_mid_run_gives_no_stale_answer(session: HostDriven) -> None:
     np.testing.assert_array_equal(session.run("doubler", [3 * ONES]).outputs[0], 6 * ONES)
 
 
-def test_a_bad_access_is_a_device_fault_with_its_place(session: HostDriven) -> None:
+def test_bad_access_is_a_device_fault_with_its_source_line(session: HostDriven) -> None:
     with pytest.raises(DeviceFault) as caught:
         session.run("trespasser", [ONES])
     assert caught.value.record.meaning.name == "BusFault"
@@ -107,10 +107,10 @@ def test_a_bad_access_is_a_device_fault_with_its_place(session: HostDriven) -> N
     session.run("doubler", [ONES])
 
 
-def test_stack_use_is_told_and_an_overflow_is_a_fault(session: HostDriven) -> None:
+def test_stack_use_is_reported_and_an_overflow_is_a_fault(session: HostDriven) -> None:
     shallow = session.run("digger", [1 * ONES]).stack_used
     deep = session.run("digger", [8 * ONES]).stack_used
-    # Seven frames more, of 512 bytes and a little.
+    # Seven more frames, of slightly more than 512 bytes.
     assert 7 * 512 <= deep - shallow <= 7 * 600
     with pytest.raises(DeviceFault) as caught:
         session.run("digger", [200 * ONES])
@@ -124,18 +124,18 @@ def test_stack_use_is_told_and_an_overflow_is_a_fault(session: HostDriven) -> No
 @pytest.mark.parametrize(
     "inputs", [[], [ONES, ONES], [np.ones(3, np.int32)], [np.ones(4)], [np.ones((4, 1), np.int32)]]
 )
-def test_inputs_must_be_what_the_model_declares(session: HostDriven, inputs: list[np.ndarray]) -> None:
+def test_inputs_must_fit_the_models(session: HostDriven, inputs: list[np.ndarray]) -> None:
     with pytest.raises(ConfigError):
         session.run("doubler", inputs)
 
 
 @pytest.mark.slow
-def test_a_firmware_that_is_there_already_is_not_written_again(bench: Connection, doubler: Library) -> None:
-    image = firmware.build(bench.board, [doubler])
-    # Programming erases whole sectors: what stands behind the image in its sector survives only without it.
-    behind, marker = bench.board.region("flash").address + 0x7F00, b"left alone"
-    bench.gdb.flash([*image.segments, (behind, marker)])
-    bench.program(image)
-    assert bench.read_memory(behind, len(marker)) == marker
-    bench.program(firmware.build(bench.board, LIBRARIES))
-    assert bench.read_memory(behind, len(marker)) == b"\xff" * len(marker)
+def test_unchanged_firmware_is_not_written_again(connection: Connection, doubler: Library) -> None:
+    image = firmware.build(connection.board, [doubler])
+    # Programming erases whole sectors: bytes behind the image in its sector survive only without programming.
+    address, marker = connection.board.region("flash").address + 0x7F00, b"left alone"
+    connection.gdb.flash([*image.segments, (address, marker)])
+    connection.program(image)
+    assert connection.read_memory(address, len(marker)) == marker
+    connection.program(firmware.build(connection.board, LIBRARIES))
+    assert connection.read_memory(address, len(marker)) == b"\xff" * len(marker)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's link and the board's, over a line that loses, doubles, reorders, cuts and changes what is sent.
+"""The host's link and the board's, over a line that loses, doubles, reorders, cuts and changes data.
 
-The board is the real runtime in a process; the line between the two is the fake, and named so.
+The board is the real runtime in a process; only the line between the two is a fake.
 """
 
 import random
@@ -22,47 +22,47 @@ _BYTES = 64
 
 
 class LossyLine:
-    """A fake line: what goes through it in one piece may come out lost, twice, later, cut or changed."""
+    """A fake line: data that is written in one piece may be lost, doubled, delayed, cut or changed."""
 
-    def __init__(self, under: ChildProcess, rate: float, seed: int) -> None:
-        self._under = under
+    def __init__(self, transport: ChildProcess, rate: float, seed: int) -> None:
+        self._transport = transport
         self._rate = rate
         self._random = random.Random(seed)
-        self._held: dict[str, bytes] = {}
+        self._delayed: dict[str, bytes] = {}
         self.packets = 0
 
     def read(self, timeout: float) -> bytes:
-        return self._spoil("down", self._under.read(timeout))
+        return self._damage("down", self._transport.read(timeout))
 
     def write(self, data: bytes) -> None:
-        self._under.write(self._spoil("up", data))
+        self._transport.write(self._damage("up", data))
 
     def close(self) -> None:
-        self._under.close()
+        self._transport.close()
 
-    def _spoil(self, way: str, data: bytes) -> bytes:
+    def _damage(self, direction: str, data: bytes) -> bytes:
         if not data:
             return data
         self.packets += 1
-        late = self._held.pop(way, b"")
+        delayed = self._delayed.pop(direction, b"")
         if self._random.random() >= self._rate:
-            return data + late
+            return data + delayed
         kind = self._random.choice(["lose", "double", "hold", "cut", "change", "insert"])
-        place = self._random.randrange(len(data))
+        position = self._random.randrange(len(data))
         if kind == "lose":
             data = b""
         elif kind == "double":
             data += data
         elif kind == "hold":
-            self._held[way] = data
+            self._delayed[direction] = data
             data = b""
         elif kind == "cut":
-            data = data[:place]
+            data = data[:position]
         elif kind == "change":
-            data = data[:place] + self._random.randbytes(1) + data[place + 1 :]
+            data = data[:position] + self._random.randbytes(1) + data[position + 1 :]
         else:
-            data = data[:place] + self._random.randbytes(self._random.randrange(1, 9)) + data[place:]
-        return data + late
+            data = data[:position] + self._random.randbytes(self._random.randrange(1, 9)) + data[position:]
+        return data + delayed
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildProcess]:
 
 
 class Conversation:
-    """Writes to a tensor on the board and reads it back, over and over; recovers whatever happens."""
+    """Writes to a tensor on the board and reads it back, repeatedly; recovers from every error."""
 
     def __init__(self, line: LossyLine, seed: int) -> None:
         self.link = Link(line, start_timeout=20, start_retry=0.002, resend_after=0.002)
@@ -89,15 +89,15 @@ class Conversation:
             try:
                 if self._random.random() < 0.5:
                     self._content = self._random.randbytes(_BYTES)
-                    answer = self._ask(self._tensor(7) + struct.pack("<Q", _BYTES) + self._content)
-                    assert answer == struct.pack("<iii", 4, 1, 0)
+                    reply = self._request(self._tensor(7) + struct.pack("<Q", _BYTES) + self._content)
+                    assert reply == struct.pack("<iii", 4, 1, 0)
                 else:
-                    answer = self._ask(self._tensor(6) + struct.pack("<Q", _BYTES))
-                    assert answer == struct.pack("<i", 8) + self._content
+                    reply = self._request(self._tensor(6) + struct.pack("<Q", _BYTES))
+                    assert reply == struct.pack("<i", 8) + self._content
             except (TransportError, BoardError):
                 self._begin()
 
-    def _ask(self, packet: bytes) -> bytes:
+    def _request(self, packet: bytes) -> bytes:
         return self.link.request(packet, 0.5)
 
     def _tensor(self, code: int) -> bytes:
@@ -108,18 +108,18 @@ class Conversation:
         while True:
             try:
                 self.link.start()
-                self._ask(_BEGIN)
+                self._request(_BEGIN)
                 tensor = struct.pack("<iQiiiBBHqQ", 7, 0, 1, 0, 1, 1, 8, 1, _BYTES, 0)
-                answer = self._ask(struct.pack("<ii", 17, 2) + tensor + struct.pack("<i", 0))
+                reply = self._request(struct.pack("<ii", 17, 2) + tensor + struct.pack("<i", 0))
             except (TransportError, BoardError):
                 continue
-            assert struct.unpack_from("<iii", answer) == (4, 1, 4)
-            (self._address,) = struct.unpack_from("<Q", answer, 12)
+            assert struct.unpack_from("<iii", reply) == (4, 1, 4)
+            (self._address,) = struct.unpack_from("<Q", reply, 12)
             self._content = b""
-            # Nothing is known of memory before it has been written.
+            # Memory has an unknown content before it is written.
             self._content = self._random.randbytes(_BYTES)
             try:
-                self._ask(self._tensor(7) + struct.pack("<Q", _BYTES) + self._content)
+                self._request(self._tensor(7) + struct.pack("<Q", _BYTES) + self._content)
             except (TransportError, BoardError):
                 continue
             return
@@ -133,23 +133,23 @@ class Conversation:
         pytest.param(100_000, 0.1, marks=pytest.mark.nightly),
     ],
 )
-def test_nothing_is_delivered_wrong_and_every_session_recovers(board: ChildProcess, packets: int, rate: float) -> None:
+def test_no_packet_is_wrong_and_every_session_recovers(board: ChildProcess, packets: int, rate: float) -> None:
     line = LossyLine(board, rate, seed=packets)
     conversation = Conversation(line, seed=packets)
     conversation.run(packets)
     assert conversation.link.resent > packets * rate / 20, "the line was hardly lossy"
-    # With a sound line, it goes on at once.
+    # Over a good line, it continues at once.
     link = Link(board, start_timeout=20)
     link.start()
     assert link.request(_BEGIN, 20) == struct.pack("<iii", 4, 1, 0)
 
 
-def test_a_host_that_chooses_its_predecessor_s_nonce_is_served(board: ChildProcess) -> None:
+def test_host_with_its_predecessors_nonce_is_served(board: ChildProcess) -> None:
     first = Link(board, start_timeout=20)
     first.start()
     for _ in range(3):
         first.request(_BEGIN, 20)
-    # It goes away without a word. A nonce is one of 255.
+    # It ends without a message. A nonce is one of 255.
     second = Link(board, start_timeout=20)
     second._nonce = (first._nonce - 2) % 255 + 1
     second.start()
@@ -157,7 +157,7 @@ def test_a_host_that_chooses_its_predecessor_s_nonce_is_served(board: ChildProce
     assert second.request(_BEGIN, 5) == struct.pack("<iii", 4, 1, 0)
 
 
-def test_an_old_tool_s_unnumbered_request_is_answered(board: ChildProcess) -> None:
+def test_unnumbered_request_is_answered(board: ChildProcess) -> None:
     """Type 0x10, as microTVM's host sent it."""
     from utvm.session.framing import Deframer, encode
 
@@ -165,7 +165,7 @@ def test_an_old_tool_s_unnumbered_request_is_answered(board: ChildProcess) -> No
     link.start()
     session = link._session
     board.write(encode(struct.pack("<HBQ", session, 0x10, len(_BEGIN)) + _BEGIN))
-    deframer, answers = Deframer(4096), []
-    while not answers:
-        answers = deframer.feed(board.read(1.0))
-    assert answers == [struct.pack("<HBQ", session, 0x10, 12) + struct.pack("<iii", 4, 1, 0)]
+    deframer, replies = Deframer(4096), []
+    while not replies:
+        replies = deframer.feed(board.read(1.0))
+    assert replies == [struct.pack("<HBQ", session, 0x10, 12) + struct.pack("<iii", 4, 1, 0)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The notebooks of ``examples/`` run from top to bottom, in a real kernel."""
+"""The notebooks of ``examples/`` run completely, in a real kernel."""
 
 import os
 import subprocess
@@ -24,26 +24,26 @@ nbformat.write(notebook, sys.argv[3])
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path: Path) -> None:
+def test_notebook_runs_completely(notebook: Path, tmp_path: Path) -> None:
     environment = locked_venv(ROOT / "provision" / "notebooks.txt", "the notebooks", lambda _: None)
-    # The kernel is of that environment; utvm and what it needs are of this one.
-    found = os.pathsep.join([str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))])
-    done = tmp_path / "done.ipynb"
-    run = subprocess.run(
-        [environment / "bin" / "python", "-c", _EXECUTE, notebook, ROOT, done],
-        env={**os.environ, "PYTHONPATH": found},
+    # The kernel is from that environment; utvm and its dependencies are from this one.
+    paths = os.pathsep.join([str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))])
+    executed = tmp_path / "done.ipynb"
+    completed = subprocess.run(
+        [environment / "bin" / "python", "-c", _EXECUTE, notebook, ROOT, executed],
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert run.returncode == 0, run.stderr
+    assert completed.returncode == 0, completed.stderr
     if notebook.stem == "evaluate":
-        text = done.read_text()
-        # The model and the confusion matrix show themselves as tables.
+        text = executed.read_text()
+        # The model and the confusion matrix are shown as tables.
         assert "digits_int8 on VIRTUAL stm32f746" in text and "<b>accuracy 0.98" in text
 
 
-def test_notebooks_are_kept_without_outputs() -> None:
+def test_notebooks_are_stored_without_outputs() -> None:
     assert len(NOTEBOOKS) == 3
     for notebook in NOTEBOOKS:
         assert '"outputs": []' in notebook.read_text() and '"output_type"' not in notebook.read_text()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipes on the virtual board, through the real OpenOCD: what a conversation alone does not show."""
+"""The pipes on the virtual board, through OpenOCD: behaviour that a session alone does not show."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 _BEGIN = struct.pack("<iQ", 2, 5) + b"0.8.0" + struct.pack("<i", 0)
 _DOUBLER = handwritten("doubler", "  y[0] = 2 * x[0];\n  return 0;")
 _ID = b"SEGGER RTT"
-_LOGGED = "".join(chr(ord("a") + place % 26) for place in range(1500))
+_LOGGED = "".join(chr(ord("a") + index % 26) for index in range(1500))
 _TALKER = handwritten(
     "talker",
     "  static char words[1500];\n"
@@ -45,126 +45,126 @@ _TALKER = handwritten(
 @pytest.fixture(scope="module")
 def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     board = boards.load("stm32f746")
-    with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as bench:
-        yield bench
+    with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as connection:
+        yield connection
 
 
 @pytest.fixture
-def bench(attached: Connection) -> Iterator[Connection]:
+def connection(attached: Connection) -> Iterator[Connection]:
     yield attached
     attached.clear_breakpoints()
 
 
-def firmware(bench: Connection, pipe: Pipe) -> Firmware:
-    return build(bench.board, [_DOUBLER], "rpc", pipe=pipe)
+def firmware(connection: Connection, pipe: Pipe) -> Firmware:
+    return build(connection.board, [_DOUBLER], "rpc", pipe=pipe)
 
 
-def test_rtt_control_block_is_complete_before_its_id(bench: Connection) -> None:
-    image = firmware(bench, "rtt")
-    bench.program(image)
+def test_rtt_control_block_is_complete_before_its_id(connection: Connection) -> None:
+    image = firmware(connection, "rtt")
+    connection.program(image)
     block = image.symbols["utvm_rtt"]
-    bench.reset(halt=True)
-    bench.write_memory(block, bytes(16))
-    bench.gdb.insert_watchpoint(block, 1, "write")
+    connection.reset(halt=True)
+    connection.write_memory(block, bytes(16))
+    connection.gdb.insert_watchpoint(block, 1, "write")
     try:
-        for _ in range(4):  # Start-up code clears it, then its letters come.
-            bench.gdb.resume()
-            assert bench.gdb.wait_for_stop(30.0)
-            if bench.read_memory(block, 1) != b"\0":
+        for _ in range(4):  # Start-up code clears it, then its letters are written.
+            connection.gdb.resume()
+            assert connection.gdb.wait_for_stop(30.0)
+            if connection.read_memory(block, 1) != b"\0":
                 break
     finally:
-        bench.gdb.remove_watchpoint(block, 1, "write")
-    words = struct.unpack("<10s6x2i12I", bench.read_memory(block, 72))
-    identity, ups, downs, *rings = words
+        connection.gdb.remove_watchpoint(block, 1, "write")
+    fields = struct.unpack("<10s6x2i12I", connection.read_memory(block, 72))
+    identity, ups, downs, *rings = fields
     assert (identity, ups, downs) == (_ID, 1, 1)
-    for _name, where, size, came_in, went_out, flags in (rings[:6], rings[6:]):
-        assert bench.read_memory(where, size) == bytes(size)
-        assert (came_in, went_out, flags) == (0, 0, 2)
+    for _name, address, size, written, read, flags in (rings[:6], rings[6:]):
+        assert connection.read_memory(address, size) == bytes(size)
+        assert (written, read, flags) == (0, 0, 2)
 
 
-def openocd_of(bench: Connection) -> OpenOcd:
-    (openocd,) = (service for service in bench._services if isinstance(service, OpenOcd))
+def openocd_of(connection: Connection) -> OpenOcd:
+    (openocd,) = (service for service in connection._services if isinstance(service, OpenOcd))
     return openocd
 
 
-def listening(bench: Connection) -> set[int]:
-    """Return the TCP ports that the bench's OpenOCD listens on."""
-    connections = psutil.Process(openocd_of(bench).pid).net_connections()
-    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
+def listening_ports(connection: Connection) -> set[int]:
+    """Return the TCP ports on which the connection's OpenOCD listens."""
+    sockets = psutil.Process(openocd_of(connection).pid).net_connections()
+    return {item.laddr.port for item in sockets if item.status == psutil.CONN_LISTEN}
 
 
-def test_rtt_listens_nowhere_and_begins_again(bench: Connection) -> None:
-    image = firmware(bench, "rtt")
+def test_rtt_has_no_open_port_and_starts_again(connection: Connection) -> None:
+    image = firmware(connection, "rtt")
     for _ in range(2):
-        with start_rpc(bench, image) as ready:
-            ready.connect().request(_BEGIN, 60.0)
-            assert listening(bench) == set()
+        with start_rpc(connection, image) as server:
+            server.connect().request(_BEGIN, 60.0)
+            assert listening_ports(connection) == set()
 
 
-def test_an_openocd_that_dies_ends_rtt(tmp_path: Path) -> None:
+def test_end_of_openocd_ends_rtt(tmp_path: Path) -> None:
     with (
-        pytest.raises(ProbeError),  # its server cannot be stopped any more
-        attach(boards.load("stm32f746"), "virtual", log_directory=tmp_path) as bench,
-        open_pipe(bench, firmware(bench, "rtt")) as wire,
+        pytest.raises(ProbeError),  # its server cannot be stopped
+        attach(boards.load("stm32f746"), "virtual", log_directory=tmp_path) as connection,
+        open_pipe(connection, firmware(connection, "rtt")) as wire,
     ):
-        os.kill(openocd_of(bench).pid, signal.SIGKILL)
+        os.kill(openocd_of(connection).pid, signal.SIGKILL)
         with pytest.raises(TransportError, match="closed the connection"):
             wire.transport.read(60.0)
         with pytest.raises(TransportError, match="broke"):
             wire.transport.write(b"x")
 
 
-def test_stale_rtt_buffers_are_ignored_after_reset(bench: Connection) -> None:
-    image = firmware(bench, "rtt")
-    usual = bench.board
-    with open_pipe(bench, image) as wire:
-        bench.program(image)
+def test_stale_rtt_buffers_are_ignored_after_reset(connection: Connection) -> None:
+    image = firmware(connection, "rtt")
+    original = connection.board
+    with open_pipe(connection, image) as wire:
+        connection.program(image)
         wire.restart()
-        bench.insert_breakpoint(image.symbols["utvm_start"])  # before memory is cleared
-        bench.board = usual.model_copy(update={"timeouts": Timeouts(start=0.2)})
+        connection.insert_breakpoint(image.symbols["utvm_start"])  # before memory is cleared
+        connection.board = original.model_copy(update={"timeouts": Timeouts(start=0.2)})
         try:
             with pytest.raises(BoardError, match=r"no RTT buffers .* 0\.2 s"):
                 wire.restart()
         finally:
-            bench.board = usual
+            connection.board = original
 
 
-def test_board_waiting_in_semihosting_blocks_nobody(bench: Connection) -> None:
-    image = firmware(bench, "semihosting")
-    with start_rpc(bench, image) as ready:
-        for begin in (ready.connect, ready.restart, ready.restart):
+def test_board_waiting_in_semihosting_blocks_nothing(connection: Connection) -> None:
+    image = firmware(connection, "semihosting")
+    with start_rpc(connection, image) as server:
+        for begin in (server.connect, server.restart, server.restart):
             begin().request(_BEGIN, 60.0)
-            assert bench.read_memory(image.symbols["utvm_programs"], 4) != bytes(4)
-            bench.check()
+            assert connection.read_memory(image.symbols["utvm_programs"], 4) != bytes(4)
+            connection.check()
 
 
-def test_a_semihosting_read_takes_no_longer_than_asked(bench: Connection) -> None:
-    image = firmware(bench, "semihosting")
-    with open_pipe(bench, image) as wire:
-        bench.program(image)
+def test_semihosting_read_keeps_its_time_limit(connection: Connection) -> None:
+    image = firmware(connection, "semihosting")
+    with open_pipe(connection, image) as wire:
+        connection.program(image)
         wire.restart()
-        said = b""
-        while b"is up" not in said:
-            said += wire.transport.read(10.0)
+        output = b""
+        while b"is up" not in output:
+            output += wire.transport.read(10.0)
         begin = time.monotonic()
         assert wire.transport.read(0.3) == b""
         assert 0.3 <= time.monotonic() - begin < 5.0
 
 
-def test_a_stop_that_is_no_semihosting_call_is_told(bench: Connection) -> None:
-    image = firmware(bench, "semihosting")
-    with start_rpc(bench, image) as ready:
-        link = ready.connect()
-        where = image.symbols["utvm_server_answer"]
-        bench.insert_breakpoint(where)
-        with pytest.raises(TransportError, match=f"stopped at {where:#010x}, and not for a semihosting call"):
+def test_stop_that_is_no_semihosting_call_is_an_error(connection: Connection) -> None:
+    image = firmware(connection, "semihosting")
+    with start_rpc(connection, image) as server:
+        link = server.connect()
+        address = image.symbols["utvm_server_answer"]
+        connection.insert_breakpoint(address)
+        with pytest.raises(TransportError, match=f"stopped at {address:#010x}, and not for a semihosting call"):
             link.request(_BEGIN, 60.0)
 
 
-def test_what_was_being_sent_when_a_fault_came_arrives_whole(bench: Connection) -> None:
-    image = build(bench.board, [_TALKER], "rpc", pipe="console")
-    logged: list[str] = []
-    with start_rpc(bench, image, logged.append) as ready, RpcSession(ready, [_TALKER]) as session:
+def test_data_sent_before_a_fault_arrives_completely(connection: Connection) -> None:
+    image = build(connection.board, [_TALKER], "rpc", pipe="console")
+    messages: list[str] = []
+    with start_rpc(connection, image, messages.append) as server, RpcSession(server, [_TALKER]) as session:
         with pytest.raises(DeviceFault, match="undefined instruction"):
             session.run("talker", [np.zeros(4, np.int32)])
-        assert logged[-1] == _LOGGED
+        assert messages[-1] == _LOGGED

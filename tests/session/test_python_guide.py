@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guide for Python programs: its examples, run as they stand, and what they do not show."""
+"""The guide for Python programs: its examples run unchanged, and further cases."""
 
 import doctest
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 _DIGITS = DATA / "models" / "digits" / "digits.onnx"
 
 
-def test_the_guide_s_examples_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guides_examples_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     failed, tried = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
     assert (failed, tried > 10) == (0, True)
@@ -28,8 +28,8 @@ def test_models_alternate_and_a_closed_board_is_an_error() -> None:
     with utvm.open("host") as board:
         first, second = board.load(_DIGITS), board.load(library)
         assert second.library is library
-        runs = [model.run(sample) for model in (first, second, first)]
-        assert len({run.outputs[0].tobytes() for run in runs}) == 1
+        results = [model.run(sample) for model in (first, second, first)]
+        assert len({run.outputs[0].tobytes() for run in results}) == 1
         assert first.profile(sample).unit == "ns"
         with pytest.raises(ProbeError, match="has no debug port"):
             board.memory.read(0, 4)
@@ -45,7 +45,7 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
         (tensor,) = model.inputs
         steps = np.rint(x / tensor.scaling.scale) + tensor.scaling.zero_point
         integers = np.clip(steps, -128, 127).astype(np.int8)
-        # The rule of quantisation, spelled out here; and one sample after another gives what many give.
+        # The rule of quantisation in full; and single samples give the same outputs as many.
         assert (model.predict(x) == model.predict(integers)).all()
         assert (model.predict(x)[2:3] == model.run(integers[2:3]).outputs[0]).all()
         with pytest.raises(ConfigError, match="4 labels for 3 samples"):

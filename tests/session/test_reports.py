@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of firmware that stands alone: a whole one is read, and damage is never taken for one."""
+"""Reports of standalone firmware: complete ones are read, and damaged ones never."""
 
 import zlib
 
@@ -17,8 +17,8 @@ def _hex_lines(data: bytes) -> str:
     return "".join(f"utvm: data {data[start : start + 32].hex()}\r\n" for start in range(0, len(data), 32))
 
 
-def _written(report: Report) -> bytes:
-    """Write a report as the documentation says."""
+def _encode(report: Report) -> bytes:
+    """Return a report's bytes, as the documentation defines them."""
     if isinstance(report, FaultReport):
         text = f"utvm: fault {len(report.record):08x}\r\n{_hex_lines(report.record)}"
         text += f"utvm: trace {len(report.trace):08x}\r\n{_hex_lines(report.trace)}"
@@ -47,7 +47,7 @@ _REPORTS: st.SearchStrategy[Report] = st.one_of(
 _NOISE = st.binary(max_size=40).filter(lambda noise: b"utvm" not in noise)
 
 
-def test_the_example_of_the_documentation_is_a_report() -> None:
+def test_example_of_the_documentation_is_a_report() -> None:
     text = (ROOT / "docs" / "standing-alone.md").read_text(encoding="utf-8")
     (example,) = (block for block in text.split("```") if block.startswith("\nutvm: "))
     outputs = (bytes.fromhex("0ae2fbfff1f0e3d004f0"),)
@@ -58,59 +58,59 @@ def test_the_example_of_the_documentation_is_a_report() -> None:
 
 @pytest.mark.slow
 @given(st.lists(_REPORTS, max_size=3), _NOISE, st.data())
-def test_reports_are_found_however_the_bytes_arrive(reports: list[Report], noise: bytes, data: st.DataObject) -> None:
-    line = b"".join(noise + b"\n" + BOOT + _written(report) for report in reports) + noise
+def test_reports_are_found_in_divided_bytes(reports: list[Report], noise: bytes, data: st.DataObject) -> None:
+    line = b"".join(noise + b"\n" + BOOT + _encode(report) for report in reports) + noise
     reader = ReportReader()
-    found: list[Report] = []
+    result: list[Report] = []
     while line:
         size = data.draw(st.integers(1, len(line)))
-        found += reader.feed(line[:size])
+        result += reader.feed(line[:size])
         line = line[size:]
-    assert found == reports
+    assert result == reports
     assert reader.damaged == 0
 
 
 @st.composite
 def _damage(draw: st.DrawFn, line: bytes) -> bytes:
-    """Lose, change, double or invent bytes somewhere: whatever may come, or what looks right."""
+    """Lose, change, double or insert bytes anywhere: random ones, or plausible ones."""
     start = draw(st.integers(0, len(line) - 1))
     end = draw(st.one_of(st.integers(start + 1, len(line)), st.just(min(start + 2, len(line)))))
     digits = st.text("0123456789abcdef", min_size=end - start, max_size=end - start).map(str.encode)
     doubled = st.just(line[start:end] * 2)
-    wild = draw(st.one_of(st.binary(max_size=end - start), digits, doubled, st.just(BOOT), st.just(b"")))
-    return line[:start] + wild + line[end:]
+    replacement = draw(st.one_of(st.binary(max_size=end - start), digits, doubled, st.just(BOOT), st.just(b"")))
+    return line[:start] + replacement + line[end:]
 
 
 @given(_REPORTS, st.data())
-def test_damage_is_never_taken_for_a_report(report: Report, data: st.DataObject) -> None:
-    whole = BOOT + _written(report)
-    line = whole
+def test_damaged_report_is_never_accepted(report: Report, data: st.DataObject) -> None:
+    original = BOOT + _encode(report)
+    line = original
     for _ in range(data.draw(st.integers(1, 3))):
         line = data.draw(_damage(line)) or line
-    # What comes out is what was sent, as where only the line before it was hit, or nothing.
-    assert all(found == report for found in ReportReader().feed(line))
+    # The result is the sent report, if only the line before it was damaged, or nothing.
+    assert all(result == report for result in ReportReader().feed(line))
 
 
 @given(_RESULTS, st.data())
-def test_one_wrong_bit_in_a_report_is_seen(report: ResultReport, data: st.DataObject) -> None:
-    line = bytearray(_written(report))
-    place = data.draw(st.integers(0, 8 * len(line) - 1))
-    line[place // 8] ^= 1 << place % 8
+def test_wrong_bit_in_a_report_is_noticed(report: ResultReport, data: st.DataObject) -> None:
+    line = bytearray(_encode(report))
+    bit = data.draw(st.integers(0, 8 * len(line) - 1))
+    line[bit // 8] ^= 1 << bit % 8
     assert not ReportReader().feed(bytes(line))
 
 
 @given(_RESULTS, _REPORTS, st.data())
 def test_second_start_leaves_only_its_own_report(first: ResultReport, second: Report, data: st.DataObject) -> None:
-    begun = _written(first)
-    cut = data.draw(st.integers(0, len(begun) - len("\r\n") - 1))
+    first_report = _encode(first)
+    length = data.draw(st.integers(0, len(first_report) - len("\r\n") - 1))
     reader = ReportReader()
-    assert reader.feed(begun[:cut] + b"\r\n" + BOOT + _written(second)) == [second]
+    assert reader.feed(first_report[:length] + b"\r\n" + BOOT + _encode(second)) == [second]
 
 
-def test_the_end_of_another_report_does_not_fit() -> None:
+def test_end_of_another_report_does_not_fit() -> None:
     first = ResultReport("m", "power on", 0, 1, 2, (b"abc",))
     second = ResultReport("m", "power on", 0, 1, 2, (b"abd",))
-    head, tail = _written(first), _written(second)
+    head, tail = _encode(first), _encode(second)
     reader = ReportReader()
     assert not reader.feed(head[: head.index(b"utvm: end")] + tail[tail.index(b"utvm: end") :])
     assert reader.damaged == 1
@@ -127,5 +127,5 @@ def test_the_end_of_another_report_does_not_fit() -> None:
         b"utvm: stack 00000000\r\n",
     ],
 )
-def test_a_right_checksum_does_not_make_a_report(content: bytes) -> None:
+def test_correct_checksum_does_not_make_a_report(content: bytes) -> None:
     assert not ReportReader().feed(content + b"utvm: end %08x\r\n" % zlib.crc32(content))

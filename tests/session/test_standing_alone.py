@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Firmware that stands alone, as a process on this computer, and what a listener makes of what it says."""
+"""Standalone firmware, as a process on this computer, and the reading of its reports."""
 
 import subprocess
 from pathlib import Path
@@ -27,11 +27,11 @@ def _program(library: Library, *stored: npt.NDArray[Any]) -> Firmware:
     return firmware.build(boards.load("host"), [library], "standing_alone", stored)
 
 
-def _ran(image: Firmware) -> Report:
-    done = subprocess.run([image.elf], capture_output=True, timeout=30, check=False)
-    assert done.stdout.startswith(b"utvm: host is up\r\n")
-    (report,) = ReportReader().feed(done.stdout)
-    assert done.returncode == isinstance(report, FaultReport)
+def _run(image: Firmware) -> Report:
+    completed = subprocess.run([image.elf], capture_output=True, timeout=30, check=False)
+    assert completed.stdout.startswith(b"utvm: host is up\r\n")
+    (report,) = ReportReader().feed(completed.stdout)
+    assert completed.returncode == isinstance(report, FaultReport)
     return report
 
 
@@ -44,14 +44,14 @@ def test_standalone_process_equals_the_reference() -> None:
     image = np.random.default_rng(1).integers(-128, 128, (1, 8, 8, 1), np.int8)
     library = compile_model(load(path))
     program = _program(library, image)
-    result = result_of(_ran(program), program, "ns")
+    result = result_of(_run(program), program, "ns")
     ((expected,),) = tflite_micro(path.read_bytes(), [[image]])
     assert result.outputs[0].tobytes() == expected.tobytes()
     assert result.outputs[0].shape == (1, 10)
     assert result.count > 0
 
 
-def test_several_inputs_and_outputs_longer_than_a_line() -> None:
+def test_outputs_longer_than_a_line_are_read() -> None:
     library = handwritten(
         "both",
         "  for (int i = 0; i < 4; i++) {\n    y[i] = x[i] + ((const int32_t *)inputs[1])[i];\n"
@@ -60,22 +60,22 @@ def test_several_inputs_and_outputs_longer_than_a_line() -> None:
         outputs=2,
     )
     image = _program(library, X, 2 * X)
-    result = result_of(_ran(image), image, "ns")
+    result = result_of(_run(image), image, "ns")
     assert [output.tolist() for output in result.outputs] == [(3 * X).tolist(), X.tolist()]
 
 
-def test_the_end_is_told_apart_from_an_error_code(doubler: Library) -> None:
+def test_error_code_of_the_model_is_an_error(doubler: Library) -> None:
     failing = _program(handwritten("failing", "  return x[1];"), X)
     with pytest.raises(BoardError, match="model failing returned error code -2"):
-        result_of(_ran(failing), failing, "ns")
+        result_of(_run(failing), failing, "ns")
     with pytest.raises(BoardError, match="ran failing"):
-        result_of(_ran(failing), _program(doubler, X), "ns")
+        result_of(_run(failing), _program(doubler, X), "ns")
 
 
-def test_a_fault_is_reported_whole() -> None:
+def test_fault_is_reported_completely() -> None:
     bad = handwritten("bad", "  return *(volatile int32_t *)(intptr_t)(x[0] & 4); /* here */")
     image = _program(bad, X)
-    report = _ran(image)
+    report = _run(image)
     assert isinstance(report, FaultReport)
     assert len(report.record) == RECORD_SIZE
     with pytest.raises(DeviceFault) as caught:
@@ -85,18 +85,18 @@ def test_a_fault_is_reported_whole() -> None:
     assert any("utvm_main" in line for line in caught.value.backtrace)
 
 
-def test_a_fault_record_of_another_size_is_no_fault_record(doubler: Library) -> None:
+def test_fault_record_of_another_size_is_refused(doubler: Library) -> None:
     with pytest.raises(BoardError, match="cannot be read") as caught:
         result_of(FaultReport(b"abc", b""), _program(doubler, X), "ns")
     assert not isinstance(caught.value, DeviceFault)
 
 
-def test_outputs_of_another_size_are_not_the_model_s(doubler: Library) -> None:
+def test_outputs_of_another_size_are_refused(doubler: Library) -> None:
     with pytest.raises(BoardError, match="outputs of \\[15\\] bytes"):
         result_of(ResultReport("doubler", "power on", 0, 1, 2, (bytes(15),)), _program(doubler, X), "ns")
 
 
-def test_listening_to_a_process(doubler: Library, tmp_path: Path) -> None:
+def test_report_of_a_process_is_read(doubler: Library, tmp_path: Path) -> None:
     image = _program(doubler, X)
     with ChildProcess("host", [image.elf], log=tmp_path / "log") as child:
         result = result_of(wait_for_report(child, "host", 30.0, _nothing), image, "ns")
@@ -104,14 +104,14 @@ def test_listening_to_a_process(doubler: Library, tmp_path: Path) -> None:
 
 
 class Silence:
-    """A line on which something has been said, and then nothing."""
+    """A line with some bytes on it, and then none."""
 
-    def __init__(self, said: bytes) -> None:
-        self.output = said
+    def __init__(self, data: bytes) -> None:
+        self.output = data
 
     def read(self, timeout: float) -> bytes:
-        said, self.output = self.output, b""
-        return said
+        data, self.output = self.output, b""
+        return data
 
     def write(self, data: bytes) -> None:
         raise AssertionError("a listener only listens")
@@ -120,15 +120,15 @@ class Silence:
         pass
 
 
-def test_board_that_dies_mid_run_is_quoted_and_cleaned_up() -> None:
+def test_last_output_of_a_lost_board_is_quoted() -> None:
     class GoneError(Exception):
         pass
 
-    def gone() -> None:
+    def fail() -> None:
         raise GoneError
 
-    begun = b"utvm: result m\r\nutvm: end 00000000\r\nutvm: result m\r\nutvm: sta"
+    incomplete = b"utvm: result m\r\nutvm: end 00000000\r\nutvm: result m\r\nutvm: sta"
     with pytest.raises(BoardError, match=r"made no report within 0\.05 s, but 1 damaged ones.*utvm: sta"):
-        wait_for_report(Silence(begun), "b", 0.05, _nothing)
+        wait_for_report(Silence(incomplete), "b", 0.05, _nothing)
     with pytest.raises(GoneError):
-        wait_for_report(Silence(begun), "b", 5.0, gone)
+        wait_for_report(Silence(incomplete), "b", 5.0, fail)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's own RPC client, unmodified, drives a board that ``./inv board.serve`` has put on TCP.
+"""TVM's own RPC client, unmodified, uses a board that ``./inv board.serve`` serves over TCP.
 
-The board is the process that stands in for one: the same runtime, no emulator.
+The board is a process on the host: the same runtime, without an emulator.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.session.raw_client import RawClient, opening
+from tests.session.raw_client import RawClient, init_packet
 from tests.session.served import MODEL, Served, served
 from utvm.compiler import Library, compile_model, load
 from utvm.compiler.host import reference
@@ -42,7 +42,7 @@ def library() -> Library:
 def remote(host: Served) -> Iterator[Any]:
     from tvm import rpc
 
-    # As every tutorial writes it.
+    # As in every tutorial.
     session = rpc.connect(host.address, host.port)
     yield session
     session.get_function("CloseRPCConnection")()
@@ -58,7 +58,7 @@ def put(remote: Any, array: Any) -> Any:
     return tvm.runtime.tensor(array, remote.cpu())
 
 
-def test_inputs_go_up_the_model_runs_and_outputs_come_down(remote: Any, library: Library) -> None:
+def test_model_runs_with_uploaded_inputs(remote: Any, library: Library) -> None:
     set_input, run, get_output, stats = (
         remote.get_function(f"utvm.{name}") for name in ("set_input", "run", "get_output", "stats")
     )
@@ -71,17 +71,17 @@ def test_inputs_go_up_the_model_runs_and_outputs_come_down(remote: Any, library:
         get_output(0, output)
         np.testing.assert_array_equal(output.numpy(), expect([array])[0])
         first = output.numpy()
-        # The input stays: running again gives the same.
+        # The input stays: a second run gives the same output.
         run()
         get_output(0, output)
         assert output.numpy().tobytes() == first.tobytes()
-    told = json.loads(stats())
-    assert told["runs"] >= 10
-    assert told["ns"] > 0
-    assert told["memory_bytes_at_most"] >= told["memory_bytes"] > 0
+    statistics = json.loads(stats())
+    assert statistics["runs"] >= 10
+    assert statistics["ns"] > 0
+    assert statistics["memory_bytes_at_most"] >= statistics["memory_bytes"] > 0
 
 
-def test_parts_of_inputs_and_outputs_go_as_bytes(remote: Any) -> None:
+def test_parts_of_inputs_and_outputs_are_sent_as_bytes(remote: Any) -> None:
     array, output = image(), put(remote, np.zeros((1, 10), np.int8))
     data = array.tobytes()
     remote.get_function("utvm.put")(0, 0, bytearray(data[:40]))
@@ -92,7 +92,7 @@ def test_parts_of_inputs_and_outputs_go_as_bytes(remote: Any) -> None:
     assert bytes(take(0, 0, 3)) + bytes(take(0, 3, 7)) == output.numpy().tobytes()
 
 
-def test_steps_and_limits(remote: Any, library: Library) -> None:
+def test_steps_are_profiled_and_limits_set(remote: Any, library: Library) -> None:
     steps = remote.get_function("utvm.profile")()
     assert steps == len(library.calls)
     counts = np.frombuffer(bytes(remote.get_function("utvm.step_cycles")(0)), "<u8")
@@ -102,7 +102,7 @@ def test_steps_and_limits(remote: Any, library: Library) -> None:
     remote.get_function("utvm.run")()
 
 
-def test_time_evaluator(remote: Any) -> None:
+def test_time_evaluator_measures_runs(remote: Any) -> None:
     remote.get_function("utvm.set_input")(0, put(remote, image()))
     measured = remote.system_lib().time_evaluator("utvm.run", remote.cpu(), number=4, repeat=3)()
     assert len(measured.results) == 3
@@ -115,7 +115,7 @@ def test_time_evaluator(remote: Any) -> None:
     assert json.loads(remote.get_function("utvm.stats")())["runs"] > runs + 1
 
 
-def test_an_operator_of_the_model_can_be_called(remote: Any, library: Library) -> None:
+def test_operator_of_the_model_can_be_called(remote: Any, library: Library) -> None:
     entry = next(entry for entry in library.entry_points if len(entry.sizes) >= 2)
     tensors = [put(remote, np.zeros(size, np.uint8)) for size in entry.sizes]
     remote.get_function(entry.function)(*tensors)
@@ -147,13 +147,11 @@ def test_an_operator_of_the_model_can_be_called(remote: Any, library: Library) -
         ("utvm.run", tuple(range(17)), "more than 16 arguments"),
     ],
 )
-def test_what_is_wrong_with_a_call_reaches_the_client(
-    remote: Any, name: str, arguments: tuple[Any, ...], message: str
-) -> None:
+def test_error_in_a_call_reaches_the_client(remote: Any, name: str, arguments: tuple[Any, ...], message: str) -> None:
     values = [put(remote, value) if isinstance(value, np.ndarray) else value for value in arguments]
     with pytest.raises(Exception, match=message):
         remote.get_function(name)(*values)
-    # The board goes on.
+    # The board continues.
     remote.get_function("utvm.load")("digits_int8")
 
 
@@ -173,74 +171,74 @@ def test_large_tensors_are_sent_in_pieces(remote: Any) -> None:
     assert put(remote, array).numpy().tobytes() == array.tobytes()
 
 
-def test_an_unknown_function_is_not_there(remote: Any) -> None:
+def test_unknown_function_is_an_error(remote: Any) -> None:
     with pytest.raises(AttributeError, match="nope"):
         remote.get_function("nope")
 
 
-def raw(host: Served) -> RawClient:
+def raw_client(host: Served) -> RawClient:
     return RawClient(host.port, host.key).greet()
 
 
 def test_another_version_of_the_protocol_is_refused(host: Served) -> None:
-    with raw(host) as client:
-        answer = client.ask(opening("0.7.0"))
-    assert struct.unpack_from("<i", answer) == (5,)
-    assert b"the board speaks RPC protocol 0.8.0, the client 0.7.0" in answer
+    with raw_client(host) as client:
+        reply = client.request(init_packet("0.7.0"))
+    assert struct.unpack_from("<i", reply) == (5,)
+    assert b"the board speaks RPC protocol 0.8.0, the client 0.7.0" in reply
 
 
-def test_handles_and_tensors_that_are_freed_twice_are_refused(host: Served) -> None:
-    client = raw(host)
-    client.ask(opening())
+def test_handle_or_tensor_freed_twice_is_refused(host: Served) -> None:
+    client = raw_client(host)
+    client.request(init_packet())
     name = b"utvm.run"
-    answer = client.ask(struct.pack("<iiiQ", 9, 1, 8, len(name)) + name)
-    (handle,) = struct.unpack_from("<Q", answer, 12)
+    reply = client.request(struct.pack("<iiiQ", 9, 1, 8, len(name)) + name)
+    (handle,) = struct.unpack_from("<Q", reply, 12)
     free = struct.pack("<iiiQ", 10, 1, 4, handle)
-    assert struct.unpack_from("<i", client.ask(free)) == (4,)
-    assert b"handle to be freed is not in use" in client.ask(free)
-    assert b"its handle has been freed" in client.ask(struct.pack("<iQi", 3, handle, 0))
+    assert struct.unpack_from("<i", client.request(free)) == (4,)
+    assert b"handle to be freed is not in use" in client.request(free)
+    assert b"its handle has been freed" in client.request(struct.pack("<iQi", 3, handle, 0))
     device = struct.pack("<iii", 6, 1, 0)
     allocate = (
         struct.pack("<ii", 13, 4) + device + struct.pack("<iqiq", 1, 64, 1, 64) + struct.pack("<iBBHi", 5, 0, 8, 1, 0)
     )
-    (address,) = struct.unpack_from("<Q", client.ask(allocate), 12)
+    (address,) = struct.unpack_from("<Q", client.request(allocate), 12)
     free = struct.pack("<ii", 14, 2) + device + struct.pack("<iQ", 4, address)
-    assert struct.unpack_from("<i", client.ask(free)) == (4,)
-    assert b"it has been freed before" in client.ask(free)
-    wild = struct.pack("<iQiiiBBHqQQ", 6, address, 1, 0, 1, 0, 8, 1, 64, 0, 64)
-    assert b"not in the board's memory" in client.ask(wild)
+    assert struct.unpack_from("<i", client.request(free)) == (4,)
+    assert b"it has been freed before" in client.request(free)
+    packet = struct.pack("<iQiiiBBHqQQ", 6, address, 1, 0, 1, 0, 8, 1, 64, 0, 64)
+    assert b"not in the board's memory" in client.request(packet)
     client.socket.close()
 
 
-def test_connecting_a_thousand_times_costs_nothing(host: Served) -> None:
-    def settled() -> tuple[int, int, int]:
+def test_thousand_connections_cost_nothing(host: Served) -> None:
+    def usage() -> tuple[int, int, int]:
         (server,) = psutil.Process(host.process.pid).children()  # of inv
         (board,) = server.children()
         return server.num_fds(), server.num_threads(), board.memory_info().rss
 
-    raw(host).socket.close()
+    raw_client(host).socket.close()
     time.sleep(1.0)
-    before = settled()
+    before = usage()
     for number in range(1000):
-        client = raw(host)
+        client = raw_client(host)
         if number % 3:
-            # In the middle of a session, of a packet, or before either; the one before has just left.
-            assert struct.unpack_from("<i", client.ask(opening())) == (4,)
+            # It leaves in a session, in a packet, or before either; the client before has just left.
+            assert struct.unpack_from("<i", client.request(init_packet())) == (4,)
             client.socket.sendall(b"\x30\0\0"[: number % 4])
         client.socket.close()
     deadline = time.monotonic() + 60
-    while settled()[:2] != before[:2] and time.monotonic() < deadline:
+    while usage()[:2] != before[:2] and time.monotonic() < deadline:
         time.sleep(0.1)
-    after = settled()
+    after = usage()
     assert after[:2] == before[:2]
     assert after[2] <= before[2] + (1 << 20)
-    client = raw(host)
-    assert struct.unpack_from("<i", client.ask(opening())) == (4,)
+    client = raw_client(host)
+    assert struct.unpack_from("<i", client.request(init_packet())) == (4,)
     client.socket.close()
 
 
-def test_a_server_whose_board_has_died_says_so_and_ends(tmp_path: Path) -> None:
-    """Seen to serve for ever, and to tell each client that a command of the emulator's failed."""
+def test_server_of_a_lost_board_reports_it_and_ends(tmp_path: Path) -> None:
+    """It served for ever, and told each client that a command of the emulator failed."""
     with served(tmp_path, "--board", "mps2-an500") as board:
         (emulator,) = [
             child
@@ -248,32 +246,32 @@ def test_a_server_whose_board_has_died_says_so_and_ends(tmp_path: Path) -> None:
             if child.name().startswith("qemu")
         ]
         emulator.kill()
-        # Its connections are cut a moment before it has ended, and the last of its threads may be that much later.
+        # Its connections are closed shortly before it ends, and the last of its threads may end even later.
         with contextlib.suppress(psutil.NoSuchProcess):
             while emulator.status() != psutil.STATUS_ZOMBIE or len(emulator.threads()) > 1:
                 time.sleep(0.01)
         with RawClient(board.port, board.key).greet() as client:
-            assert b"QEMU ended" in client.ask(opening())
+            assert b"QEMU ended" in client.request(init_packet())
         assert board.process.wait(60) == 3
         assert len(re.findall("^error: .*QEMU ended", board.output(), re.MULTILINE)) == 1
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (["--board", "host", "--virtual", "--tracker", "127.0.0.1:9190"], "is a process"),
         (["--board", "host", "--tracker", "nowhere"], "is not HOST:PORT"),
         (["--board", "host", "--port", "70000"], "65535"),
     ],
 )
-def test_wrong_words_on_the_command_line(options: list[str], words: str) -> None:
-    done = subprocess.run(
+def test_wrong_options_give_one_message(options: list[str], message: str) -> None:
+    completed = subprocess.run(
         [ROOT / "inv", "board.serve", "--model", MODEL, *options],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    assert completed.returncode == 2, completed.stdout + completed.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr

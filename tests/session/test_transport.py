@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports, programs as children and the console: whatever the other end does, nothing hangs or stays."""
+"""Transports, child processes and the console: nothing hangs or remains, whatever the other end does."""
 
 import os
 import pty
@@ -37,8 +37,8 @@ def read_all(transport: Transport, size: int) -> bytes:
     return data
 
 
-def reads_no_longer_than_asked(transport: Transport, send: Callable[[], None]) -> None:
-    """Check a transport's patience; ``send`` makes the letter a arrive."""
+def check_read_timeout(transport: Transport, send: Callable[[], None]) -> None:
+    """Check that a transport keeps its time limit; ``send`` makes the letter a arrive."""
     begin = time.monotonic()
     assert transport.read(0.0) == b""
     assert transport.read(0.3) == b""
@@ -49,22 +49,22 @@ def reads_no_longer_than_asked(transport: Transport, send: Callable[[], None]) -
     assert time.monotonic() - begin < 30.0
 
 
-def test_bytes_go_both_ways(tmp_path: Path) -> None:
+def test_bytes_are_sent_both_ways(tmp_path: Path) -> None:
     with child(tmp_path, "cat") as cat:
-        everything = bytes(range(256)) * 1000
+        data = bytes(range(256)) * 1000
         for _ in range(3):
-            cat.write(everything)
-            assert read_all(cat, len(everything)) == everything
+            cat.write(data)
+            assert read_all(cat, len(data)) == data
         pid = cat.pid
     assert gone(pid)
 
 
-def test_reading_takes_no_longer_than_asked(tmp_path: Path) -> None:
+def test_read_keeps_its_time_limit(tmp_path: Path) -> None:
     with child(tmp_path, "cat") as cat:
-        reads_no_longer_than_asked(cat, lambda: cat.write(b"a"))
+        check_read_timeout(cat, lambda: cat.write(b"a"))
 
 
-def test_a_child_that_ends_is_an_error_after_its_last_bytes(tmp_path: Path) -> None:
+def test_ended_child_is_an_error_after_its_last_bytes(tmp_path: Path) -> None:
     with child(tmp_path, "sh", "-c", "printf last; echo no such model >&2; exit 7") as helper:
         helper._process.wait(10)  # type: ignore[union-attr]
         assert read_all(helper, 4) == b"last"
@@ -73,14 +73,14 @@ def test_a_child_that_ends_is_an_error_after_its_last_bytes(tmp_path: Path) -> N
                 action()
 
 
-def test_a_child_that_is_killed_is_named_with_its_signal(tmp_path: Path) -> None:
+def test_killed_child_is_named_with_its_signal(tmp_path: Path) -> None:
     with child(tmp_path, "cat") as cat:
         os.kill(cat.pid, signal.SIGKILL)
         with pytest.raises(TransportError, match="helper was ended by SIGKILL"):
             cat.read(60.0)
 
 
-def test_a_child_that_ends_while_it_is_written_to_is_an_error(tmp_path: Path) -> None:
+def test_child_that_ends_during_a_write_is_an_error(tmp_path: Path) -> None:
     with (
         child(tmp_path, "sh", "-c", "head -c 1000 >/dev/null; exit 3") as helper,
         pytest.raises(TransportError, match="ended with exit code 3"),
@@ -88,14 +88,14 @@ def test_a_child_that_ends_while_it_is_written_to_is_an_error(tmp_path: Path) ->
         helper.write(bytes(10_000_000))
 
 
-def test_death_is_noticed_with_the_pipe_still_open(tmp_path: Path) -> None:
+def test_end_of_a_child_is_noticed_with_its_pipe_open(tmp_path: Path) -> None:
     with child(tmp_path, "sh", "-c", "sleep 60 & exit 5") as helper:
         helper._process.wait(10)  # type: ignore[union-attr]
         with pytest.raises(TransportError, match="exit code 5"):
             helper.read(0.1)
 
 
-def test_a_child_that_closes_its_output_is_an_error(tmp_path: Path) -> None:
+def test_child_that_closes_its_output_is_an_error(tmp_path: Path) -> None:
     with (
         child(tmp_path, "sh", "-c", "exec >&-; sleep 60") as helper,
         pytest.raises(TransportError, match="closed its standard input or output"),
@@ -103,7 +103,7 @@ def test_a_child_that_closes_its_output_is_an_error(tmp_path: Path) -> None:
         helper.read(60.0)
 
 
-def test_a_child_that_does_not_read_is_an_error_in_time(tmp_path: Path) -> None:
+def test_child_that_does_not_read_is_an_error_in_time(tmp_path: Path) -> None:
     with child(tmp_path, "sleep", "60", write_timeout=0.3) as helper:
         begin = time.monotonic()
         with pytest.raises(TransportError, match=r"did not read \d+ of 1000000 bytes within 0\.3 s"):
@@ -111,7 +111,7 @@ def test_a_child_that_does_not_read_is_an_error_in_time(tmp_path: Path) -> None:
         assert time.monotonic() - begin < 10.0
 
 
-def test_a_child_that_writes_before_it_reads_is_no_deadlock(tmp_path: Path) -> None:
+def test_child_that_writes_before_it_reads_is_no_deadlock(tmp_path: Path) -> None:
     size = 500_000  # More than pipes hold.
     with child(tmp_path, "sh", "-c", f"head -c {size} /dev/zero; exec cat") as helper:
         helper.write(b"x" * size)
@@ -134,7 +134,7 @@ def test_child_ignoring_sigterm_is_killed_with_its_children(tmp_path: Path) -> N
     assert gone(int(line))
 
 
-def test_a_closed_child_is_an_error_to_use(tmp_path: Path) -> None:
+def test_use_of_a_closed_child_is_an_error(tmp_path: Path) -> None:
     with child(tmp_path, "cat") as cat:
         cat.close()
         cat.close()
@@ -144,7 +144,7 @@ def test_a_closed_child_is_an_error_to_use(tmp_path: Path) -> None:
             cat.write(b"x")
 
 
-def test_a_missing_program_is_named(tmp_path: Path) -> None:
+def test_missing_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(TransportError, match="no-such-program cannot be started"), child(tmp_path, "no-such-program"):
         pass
 
@@ -161,12 +161,12 @@ def test_children_leave_no_descriptors(tmp_path: Path) -> None:
 def line(request: pytest.FixtureRequest) -> Iterator[tuple[Console, int]]:
     """A console, and the file descriptor of its other end."""
     if request.param == "pty":
-        ours, theirs = pty.openpty()
-        tty.setraw(theirs)
-        with Console(os.ttyname(theirs), 115200) as console:
-            os.close(theirs)
-            yield console, ours
-        os.close(ours)
+        controller, terminal = pty.openpty()
+        tty.setraw(terminal)
+        with Console(os.ttyname(terminal), 115200) as console:
+            os.close(terminal)
+            yield console, controller
+        os.close(controller)
     else:
         with socket.create_server(("127.0.0.1", 0)) as server:
             console = Console(f"socket://127.0.0.1:{server.getsockname()[1]}", 115200)
@@ -175,27 +175,27 @@ def line(request: pytest.FixtureRequest) -> Iterator[tuple[Console, int]]:
                 yield console, connected.fileno()
 
 
-def test_a_console_is_a_transport(line: tuple[Console, int]) -> None:
-    console, other = line
+def test_console_is_a_transport(line: tuple[Console, int]) -> None:
+    console, descriptor = line
     transport: Transport = console
     begin = time.monotonic()
     assert transport.read(0.0) == b""
     assert transport.read(0.2) == b""
     assert 0.2 <= time.monotonic() - begin < 5.0
-    os.write(other, b"\x00\xff\r\n\x11\x13")
+    os.write(descriptor, b"\x00\xff\r\n\x11\x13")
     begin = time.monotonic()
     assert read_all(transport, 6) == b"\x00\xff\r\n\x11\x13"
     assert time.monotonic() - begin < 0.9, "it waits for more than has come"
     transport.write(b"\xff\xfd\r\n")
-    assert os.read(other, 100) == b"\xff\xfd\r\n"
+    assert os.read(descriptor, 100) == b"\xff\xfd\r\n"
 
 
-def test_a_console_can_be_read_as_text_and_as_bytes(line: tuple[Console, int]) -> None:
-    console, other = line
-    os.write(other, b"boot\nready\nmore")
+def test_console_can_be_read_as_text_and_as_bytes(line: tuple[Console, int]) -> None:
+    console, descriptor = line
+    os.write(descriptor, b"boot\nready\nmore")
     assert console.read_until(b"ready\n", 60.0) == b"boot\nready\n"
     assert read_all(console, 4) == b"more"
-    os.write(other, b"old")
+    os.write(descriptor, b"old")
     time.sleep(0.05)
     console.clear()
     assert console.read(0.0) == b""
@@ -204,28 +204,28 @@ def test_a_console_can_be_read_as_text_and_as_bytes(line: tuple[Console, int]) -
 
 
 def test_cleared_console_forgets_pending_text(line: tuple[Console, int]) -> None:
-    console, other = line
-    os.write(other, b"ready\nold")
+    console, descriptor = line
+    os.write(descriptor, b"ready\nold")
     assert console.read_until(b"ready\n", 60.0) == b"ready\n"
     while console.received != b"old":  # It may have come in two parts.
         console.received += console.read(60.0)
     console.clear()
-    os.write(other, b"new")
+    os.write(descriptor, b"new")
     assert read_all(console, 3) == b"new"
 
 
-@pytest.mark.parametrize(("asked", "wires"), [("none", 0), ("rts-cts", termios.CRTSCTS)])
-def test_a_console_controls_the_flow_as_asked(asked: FlowControl, wires: int) -> None:
-    ours, theirs = pty.openpty()
+@pytest.mark.parametrize(("flow", "flags"), [("none", 0), ("rts-cts", termios.CRTSCTS)])
+def test_console_uses_the_selected_flow_control(flow: FlowControl, flags: int) -> None:
+    controller, terminal = pty.openpty()
     try:
-        with Console(os.ttyname(theirs), 115200, asked):
-            assert termios.tcgetattr(theirs)[2] & termios.CRTSCTS == wires
+        with Console(os.ttyname(terminal), 115200, flow):
+            assert termios.tcgetattr(terminal)[2] & termios.CRTSCTS == flags
     finally:
-        os.close(ours)
-        os.close(theirs)
+        os.close(controller)
+        os.close(terminal)
 
 
-def test_a_console_that_was_closed_is_an_error(line: tuple[Console, int]) -> None:
+def test_use_of_a_closed_console_is_an_error(line: tuple[Console, int]) -> None:
     console, _other = line
     console.close()
     console.close()
@@ -234,7 +234,7 @@ def test_a_console_that_was_closed_is_an_error(line: tuple[Console, int]) -> Non
             action()
 
 
-def test_a_console_whose_other_end_closes_is_an_error() -> None:
+def test_console_whose_other_end_closes_is_an_error() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         Console(f"socket://127.0.0.1:{server.getsockname()[1]}", 115200) as console,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for a link to a board, for what is in front of it: it answers MinRPC packets itself."""
+"""A fake link to a board, which answers MinRPC packets itself."""
 
 import struct
 import threading
@@ -18,15 +18,15 @@ LIMIT = 4096
 FUNCTIONS = ("test.add_one", "test.refuse", "test.fault", "test.hang")
 
 
-def returned(*values: tuple[int, int | None]) -> bytes:
+def return_packet(*values: tuple[int, int | None]) -> bytes:
     packet = struct.pack("<ii", Code.RETURN, len(values))
     for index, value in values:
         packet += struct.pack("<i", index) + (b"" if value is None else struct.pack("<q", value))
     return packet
 
 
-class AnswersByHand:
-    """A session with a board that has a few functions. A handle is a function's number, from 1."""
+class FakeLink:
+    """A session with a fake board that has a few functions. A handle is a function's number, from 1."""
 
     def __init__(self) -> None:
         self.packets: list[bytes] = []
@@ -39,11 +39,11 @@ class AnswersByHand:
         self.packets.append(packet)
         (code,) = struct.unpack_from("<i", packet)
         if code == Code.GET_FUNCTION:
-            # i32 code, i32 one argument, i32 type; the name is at the end however strings are passed.
-            found = [n for n, name in enumerate(FUNCTIONS, 1) if packet.endswith(name.encode())]
-            return returned((POINTER, found[0])) if found else returned((TypeIndex.NONE, None))
+            # i32 code, i32 one argument, i32 type; the name is at the end, in any encoding of strings.
+            handles = [n for n, name in enumerate(FUNCTIONS, 1) if packet.endswith(name.encode())]
+            return return_packet((POINTER, handles[0])) if handles else return_packet((TypeIndex.NONE, None))
         if code != Code.CALL:
-            return returned((TypeIndex.NONE, None))
+            return return_packet((TypeIndex.NONE, None))
         handle, _count = struct.unpack_from("<Qi", packet, 4)
         return self.call(FUNCTIONS[handle - 1], packet[16:], timeout)
 
@@ -51,7 +51,7 @@ class AnswersByHand:
         if name == "test.add_one":
             index, value = struct.unpack("<iq", arguments)
             assert index == TypeIndex.INTEGER
-            return returned((TypeIndex.INTEGER, TypeIndex.INTEGER), (TypeIndex.INTEGER, value + 1))
+            return return_packet((TypeIndex.INTEGER, TypeIndex.INTEGER), (TypeIndex.INTEGER, value + 1))
         if name == "test.refuse":
             return exception_packet("the model refuses: café")
         if name == "test.fault":
@@ -67,31 +67,31 @@ class AnswersByHand:
         self.aborted.set()
 
 
-class Bench:
-    """Makes links, and can be made to fail at it."""
+class FakeBoard:
+    """A fake board: it makes links, or raises the errors that a test sets."""
 
     def __init__(self) -> None:
-        self.links: list[AnswersByHand] = []
+        self.links: list[FakeLink] = []
         self.restarts = 0
-        self.dead: TransportError | None = None
-        self.deaf: TransportError | None = None
+        self.restart_error: TransportError | None = None
+        self.connect_error: TransportError | None = None
         self.lines: list[str] = []
 
-    def connect(self) -> AnswersByHand:
-        if self.deaf:
-            raise self.deaf
+    def connect(self) -> FakeLink:
+        if self.connect_error:
+            raise self.connect_error
         return self._link()
 
-    def restart(self) -> AnswersByHand:
+    def restart(self) -> FakeLink:
         self.restarts += 1
-        if self.dead:
-            raise self.dead
-        self.deaf = None
+        if self.restart_error:
+            raise self.restart_error
+        self.connect_error = None
         return self._link()
 
-    def _link(self) -> AnswersByHand:
-        # One board: a session may begin only when the one before it is over or broken.
-        self.links.append(AnswersByHand())
+    def _link(self) -> FakeLink:
+        # One board: a session may begin only after the one before it has ended or broken.
+        self.links.append(FakeLink())
         return self.links[-1]
 
     def log(self, line: str) -> None:
@@ -100,7 +100,7 @@ class Bench:
 
 @contextmanager
 def serving(bridge: Bridge) -> Iterator[Bridge]:
-    """Have a thread serve a bridge, and see that it ends."""
+    """Serve a bridge in a thread, and check that the thread ends."""
     errors: list[BaseException] = []
 
     def serve() -> None:
@@ -120,8 +120,6 @@ def serving(bridge: Bridge) -> Iterator[Bridge]:
         assert not errors, errors
 
 
-def make_bridge(connection: Bench, **options: object) -> Bridge:
+def make_bridge(board: FakeBoard, **options: object) -> Bridge:
     factory: Callable[..., Bridge] = Bridge
-    return factory(
-        connection.connect, connection.restart, **{"key": KEY, "packet_limit": LIMIT, "log": connection.log, **options}
-    )
+    return factory(board.connect, board.restart, **{"key": KEY, "packet_limit": LIMIT, "log": board.log, **options})

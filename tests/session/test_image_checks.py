@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An image for another core is refused, and a core that does not run is not said to run: images of some bytes."""
+"""Images for another core are refused, and a core that has stopped is reported as such. Images have a few bytes."""
 
 import re
 import struct
@@ -19,7 +19,7 @@ from utvm.session import StandaloneRunner
 from utvm.session.application import read_elf, read_image
 from utvm.session.fault import ARCHITECTURES
 
-# A vector table, and what is behind it: where an M-profile core begins, and where it comes to in a HardFault.
+# A vector table, and behind it the reset handler and the HardFault handler of an M-profile core.
 _SOURCE = """\
 .syntax unified
 .thumb
@@ -51,9 +51,9 @@ _Build = Callable[..., Path]
 
 @pytest.fixture
 def build(tmp_path: Path) -> _Build:
-    """Assemble and link an image."""
+    """Return a function that assembles and links an image."""
 
-    def built(
+    def build_image(
         start: str = "b start",
         hard: str = "b hard",
         board: str = "stm32f746",
@@ -64,32 +64,32 @@ def build(tmp_path: Path) -> _Build:
         source = _SOURCE.format(stack=int(ram, 16) + 0x4000, start=start, hard=hard, reserved=reserved)
         (tmp_path / "app.s").write_text(source)
         (tmp_path / "app.ld").write_text(_SCRIPT.format(rom=rom, ram=ram))
-        words = ("-mcpu=cortex-m7", "-mthumb", "-nostdlib", "-Tapp.ld", "-oapp.elf", *options, "app.s")
-        subprocess.run(["arm-none-eabi-gcc", *words], cwd=tmp_path, check=True)
+        arguments = ("-mcpu=cortex-m7", "-mthumb", "-nostdlib", "-Tapp.ld", "-oapp.elf", *options, "app.s")
+        subprocess.run(["arm-none-eabi-gcc", *arguments], cwd=tmp_path, check=True)
         return tmp_path / "app.elf"
 
-    return built
+    return build_image
 
 
-def _riscv(folder: Path, bits: int, address: int) -> Path:
+def _riscv_image(folder: Path, bits: int, address: int) -> Path:
     abi = {32: "ilp32", 64: "lp64"}[bits]
     (folder / "app.s").write_text(".globl _start\n_start: j _start\n")
-    words = (f"-march=rv{bits}imac", f"-mabi={abi}", "-nostdlib", "-nostartfiles", f"-Wl,-Ttext={address:#x}")
-    subprocess.run(["riscv64-unknown-elf-gcc", *words, "-oapp.elf", "app.s"], cwd=folder, check=True)
+    arguments = (f"-march=rv{bits}imac", f"-mabi={abi}", "-nostdlib", "-nostartfiles", f"-Wl,-Ttext={address:#x}")
+    subprocess.run(["riscv64-unknown-elf-gcc", *arguments, "-oapp.elf", "app.s"], cwd=folder, check=True)
     return folder / "app.elf"
 
 
 def test_image_for_riscv_is_refused_by_a_cortex_m7(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_elf(boards.load("stm32f746"), _riscv(tmp_path, 32, 0x08000000))
+        read_elf(boards.load("stm32f746"), _riscv_image(tmp_path, 32, 0x08000000))
     assert "is for RISCV with 32 bits, little-endian, and stm32f746 has ARM with 32 bits" in caught.value.message
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(("bits", "fits"), [(32, True), (64, False)])
-def test_class_is_compared(tmp_path: Path, bits: int, fits: bool) -> None:
+def test_elf_class_is_compared(tmp_path: Path, bits: int, fits: bool) -> None:
     board = boards.load("riscv-spike")
-    elf = _riscv(tmp_path, bits, next(region.address for region in board.memory))
+    elf = _riscv_image(tmp_path, bits, next(region.address for region in board.memory))
     if fits:
         read_elf(board, elf)
         return
@@ -107,14 +107,14 @@ def test_image_for_another_address_is_refused(build: _Build) -> None:
         read_elf(boards.load("stm32f746"), build(board="lpc"))
 
 
-def test_image_too_large_for_flash_is_said_to_be(build: _Build) -> None:
+def test_image_too_large_for_flash_is_refused(build: _Build) -> None:
     elf = build(f"nop\n.space {(1 << 20) + 1000}")
     with pytest.raises(ConfigError, match=r"is 1,020 bytes too large for flash of stm32f746"):
         read_elf(boards.load("stm32f746"), elf)
 
 
-def test_image_too_large_for_ram_is_said_to_be(build: _Build) -> None:
-    # RM0385, 2.2.2: SRAM1 and SRAM2, side by side, end at 0x2004FFFF.
+def test_image_too_large_for_ram_is_refused(build: _Build) -> None:
+    # RM0385, 2.2.2: SRAM1 and SRAM2 are adjacent and end at 0x2004FFFF.
     elf = build(reserved=0x20050000 - 0x20010000 + 8)
     with pytest.raises(ConfigError, match=r"is 8 bytes too large for \w+ of stm32f746"):
         read_elf(boards.load("stm32f746"), elf)
@@ -127,20 +127,20 @@ def _objcopy(elf: Path, name: str, *options: str) -> Path:
 
 
 def _uf2(folder: Path, data: bytes, family: int) -> Path:
-    """A UF2 file at the start of flash, by the format's description: blocks of 512 bytes for 256 of data."""
-    parts = [data[at : at + 256].ljust(256, b"\xff") for at in range(0, len(data), 256)]
+    """Write a UF2 file for the start of flash, by the format's description: blocks of 512 bytes for 256 of data."""
+    parts = [data[start : start + 256].ljust(256, b"\xff") for start in range(0, len(data), 256)]
     path = folder / "app.uf2"
     with path.open("wb") as file:
         for number, part in enumerate(parts):
             address = 0x08000000 + 256 * number
-            head = struct.pack("<8I", 0x0A324655, 0x9E5D5157, 0x2000, address, 256, number, len(parts), family)
-            file.write(head + part.ljust(476, b"\0") + struct.pack("<I", 0x0AB16F30))
+            header = struct.pack("<8I", 0x0A324655, 0x9E5D5157, 0x2000, address, 256, number, len(parts), family)
+            file.write(header + part.ljust(476, b"\0") + struct.pack("<I", 0x0AB16F30))
     return path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["stripped", "no sections", "hex", "bin", "uf2"])
-def test_other_files_of_an_image_are_flashed_as_well(build: _Build, form: str, tmp_path: Path) -> None:
+def test_other_formats_of_an_image_are_flashed(build: _Build, form: str, tmp_path: Path) -> None:
     elf = build(".space 1000\nb .")
     options: tuple[str, ...] = ()
     if form == "stripped":
@@ -158,25 +158,25 @@ def test_other_files_of_an_image_are_flashed_as_well(build: _Build, form: str, t
         options = ("--address", "0x08000000") if form == "bin" else ()
     if form == "uf2":
         file = _uf2(tmp_path, file.read_bytes(), 0x53B80F00)
-    done = inv("firmware.flash", file, "--board", "stm32f746", "--virtual", *options)
-    assert done.returncode == 0, done.stderr
-    # Its start is behind the vector table; it runs through zeros, which do nothing, to the branch.
-    assert "flashed and verified" in done.stdout and "it runs, at 0x080003f8" in done.stdout
-    assert re.search(r"^flash: 1,\d\d\d of 1,048,576 bytes", done.stdout, re.MULTILINE)
+    completed = inv("firmware.flash", file, "--board", "stm32f746", "--virtual", *options)
+    assert completed.returncode == 0, completed.stderr
+    # Its entry is behind the vector table; it executes zeros, which do nothing, up to the branch.
+    assert "flashed and verified" in completed.stdout and "it runs, at 0x080003f8" in completed.stdout
+    assert re.search(r"^flash: 1,\d\d\d of 1,048,576 bytes", completed.stdout, re.MULTILINE)
 
 
-def _damaged(elf: Path, form: str) -> Path:
+def _write_damaged(elf: Path, form: str) -> Path:
     folder = elf.parent
     if form in ("checksum", "cut", "twice", "no record"):
         path = _objcopy(elf, "app.hex", "-Oihex")
         lines = path.read_text().splitlines()
-        changed = {
+        variants = {
             "checksum": [*lines[:1], f"{lines[1][:-2]}{int(lines[1][-2:], 16) ^ 1:02X}", *lines[2:]],
             "cut": lines[:-1],
             "twice": [*lines[:2], *lines[1:]],
             "no record": [lines[0], "hello", *lines[1:]],
         }
-        path.write_text("\n".join(changed[form]))
+        path.write_text("\n".join(variants[form]))
         return path
     path = folder / "app.o" if form == "object" else folder / "app.bin"
     if form in ("object", "archive"):
@@ -198,7 +198,7 @@ def _damaged(elf: Path, form: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("form", "said", "address"),
+    ("form", "message", "address"),
     [
         ("checksum", "line 2 has a wrong checksum", None),
         ("cut", "ends without an Intel HEX end-of-file record", None),
@@ -216,20 +216,20 @@ def _damaged(elf: Path, form: str) -> Path:
         ("block", "is damaged at byte 1536", None),
     ],
 )
-def test_what_is_no_whole_image_is_refused(build: _Build, form: str, said: str, address: int | None) -> None:
+def test_incomplete_or_unsuitable_image_is_refused(build: _Build, form: str, message: str, address: int | None) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_image(boards.load("stm32f746"), _damaged(build(), form), address)
-    assert said in caught.value.message
+        read_image(boards.load("stm32f746"), _write_damaged(build(), form), address)
+    assert message in caught.value.message
 
 
-def test_an_address_that_is_none_is_refused(build: _Build) -> None:
-    done = inv("firmware.flash", _damaged(build(), "plain"), "--board", "stm32f746", "--address=flash")
-    assert done.returncode == 2
-    assert "--address flash is not an address" in done.stderr
+def test_malformed_address_is_refused(build: _Build) -> None:
+    completed = inv("firmware.flash", _write_damaged(build(), "plain"), "--board", "stm32f746", "--address=flash")
+    assert completed.returncode == 2
+    assert "--address flash is not an address" in completed.stderr
 
 
 @pytest.mark.parametrize(
-    ("core", "board", "said"),
+    ("core", "board", "message"),
     [
         ("-mcpu=cortex-m33", "stm32f746", "is for Armv8-M, and stm32f746 has a cortex-m7"),
         ("-mcpu=cortex-a9", "stm32f746", "is for Arm's A profile, and stm32f746 has a cortex-m7"),
@@ -239,24 +239,24 @@ def test_an_address_that_is_none_is_refused(build: _Build) -> None:
         ("-mcpu=cortex-m4", "stm32f746", ""),
     ],
 )
-def test_image_for_another_arm_core_is_refused(build: _Build, core: str, board: str, said: str) -> None:
+def test_image_for_another_arm_core_is_refused(build: _Build, core: str, board: str, message: str) -> None:
     elf = build(options=(core,))
-    if not said:
+    if not message:
         read_elf(boards.load(board), elf)
         return
     with pytest.raises(ConfigError) as caught:
         read_elf(boards.load(board), elf)
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
-def test_process_takes_no_image(build: _Build) -> None:
-    done = inv("firmware.flash", build(), "--board", "host")
-    assert done.returncode == 2
-    assert "host has no debug port" in done.stderr
+def test_process_accepts_no_image(build: _Build) -> None:
+    completed = inv("firmware.flash", build(), "--board", "host")
+    assert completed.returncode == 2
+    assert "host has no debug port" in completed.stderr
 
 
 _RUNNING = ("b start", "wfi; b start")
-_STANDING = {
+_FAULTED = {
     "udf": ("udf #0", "b hard", ("took a HardFault at ", "(start): UNDEFINSTR", "it is at ", "(hard)")),
     "bad address": (
         "ldr r0, =0xfffffff0; ldr r0, [r0]",
@@ -273,58 +273,60 @@ _HALTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("start", _RUNNING)
 @pytest.mark.parametrize("board", ["stm32f746", "mps2-an500"])
-def test_core_that_runs_is_said_to(build: _Build, board: str, start: str) -> None:
-    done = inv("firmware.flash", build(start, board=board), "--board", board, "--virtual")
-    assert done.returncode == 0, done.stderr
-    assert "it runs, at 0x" in done.stdout
-    assert "(start" in done.stdout
+def test_running_core_is_reported(build: _Build, board: str, start: str) -> None:
+    completed = inv("firmware.flash", build(start, board=board), "--board", board, "--virtual")
+    assert completed.returncode == 0, completed.stderr
+    assert "it runs, at 0x" in completed.stdout
+    assert "(start" in completed.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("monitor", [(), ("--monitor", "1")])
 @pytest.mark.parametrize("board", by_day(["stm32f746", "mps2-an500"], "stm32f746"))
-@pytest.mark.parametrize("case", _STANDING)
-def test_core_in_a_fault_is_said_to_be(build: _Build, board: str, case: str, monitor: tuple[str, ...]) -> None:
-    start, hard, words = _STANDING[case]
-    done = inv("firmware.flash", build(start, hard, board), "--board", board, "--virtual", *monitor)
-    assert done.returncode == 3, done.stderr
-    assert all(word in done.stderr for word in words), done.stderr
-    assert "it runs" not in done.stdout
+@pytest.mark.parametrize("case", _FAULTED)
+def test_core_in_a_fault_is_reported(build: _Build, board: str, case: str, monitor: tuple[str, ...]) -> None:
+    start, hard, messages = _FAULTED[case]
+    completed = inv("firmware.flash", build(start, hard, board), "--board", board, "--virtual", *monitor)
+    assert completed.returncode == 3, completed.stderr
+    assert all(message in completed.stderr for message in messages), completed.stderr
+    assert "it runs" not in completed.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", _HALTED)
-def test_core_that_halts_is_said_to(build: _Build, case: str) -> None:
-    start, hard, words = _HALTED[case]
-    done = inv("firmware.flash", build(start, hard), "--board", "stm32f746", "--virtual", "--monitor", "1")
-    assert done.returncode == 3, done.stderr
-    assert all(word in done.stderr for word in words), done.stderr
+def test_halted_core_is_reported(build: _Build, case: str) -> None:
+    start, hard, messages = _HALTED[case]
+    completed = inv("firmware.flash", build(start, hard), "--board", "stm32f746", "--virtual", "--monitor", "1")
+    assert completed.returncode == 3, completed.stderr
+    assert all(message in completed.stderr for message in messages), completed.stderr
 
 
 @pytest.mark.slow
-def test_core_that_locks_up_in_qemu_ends_it(build: _Build) -> None:
-    done = inv("firmware.flash", build("udf #0", "udf #1", "mps2-an500"), "--board", "mps2-an500")
-    assert done.returncode == 3
-    assert re.search(r"locked up at 0x000000[0-9a-f]{2}: can't escalate 3 to HardFault", done.stderr), done.stderr
-    assert "Traceback" not in done.stderr
+def test_core_that_locks_up_ends_qemu(build: _Build) -> None:
+    completed = inv("firmware.flash", build("udf #0", "udf #1", "mps2-an500"), "--board", "mps2-an500")
+    assert completed.returncode == 3
+    assert re.search(r"locked up at 0x000000[0-9a-f]{2}: can't escalate 3 to HardFault", completed.stderr), (
+        completed.stderr
+    )
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("board", ["stm32f746", "mps2-an500"])
-def test_program_that_makes_no_report_is_looked_at(build: _Build, tmp_path: Path, board: str) -> None:
-    chip = boards.load(board)
-    with choose(chip, BoardSelection(kind="virtual")).open(tmp_path / "logs", lambda _: None) as connection:
-        image = read_elf(chip, build(board=board))
-        with pytest.raises(BoardError, match=r"no report within 1 s; the core runs, at 0x\w+ \(start\)") as idle:
+def test_program_without_a_report_is_examined(build: _Build, tmp_path: Path, board: str) -> None:
+    description = boards.load(board)
+    with choose(description, BoardSelection(kind="virtual")).open(tmp_path / "logs", lambda _: None) as connection:
+        image = read_elf(description, build(board=board))
+        with pytest.raises(BoardError, match=r"no report within 1 s; the core runs, at 0x\w+ \(start\)") as caught:
             StandaloneRunner(connection, image, timeout=1.0).reset()
-        assert "speed" not in str(idle.value)
-        image = read_elf(chip, build("udf #0", board=board))
+        assert "speed" not in str(caught.value)
+        image = read_elf(description, build("udf #0", board=board))
         with pytest.raises(BoardError, match=r"took a HardFault at 0x\w+ \(start\): UNDEFINSTR"):
             StandaloneRunner(connection, image, timeout=60.0).reset()
 
 
 class _Registers:
-    """A halted core of some registers, whose memory reads as 0."""
+    """A halted core with given registers, whose memory reads as 0."""
 
     def __init__(self, **values: int) -> None:
         self._values = values
@@ -352,15 +354,15 @@ _IN_TRAP, _AFTER_MRET, _INTERRUPTS_ON = 0x1800, 0x80, 0x1808
         ({"mstatus": _IN_TRAP}, None),
     ],
 )
-def test_trap_of_riscv_is_told_from_a_running_program(values: dict[str, int], name: str | None) -> None:
-    standing = ARCHITECTURES["riscv"].current_fault(_Registers(**values))
-    assert (standing and standing[0].name) == name
+def test_riscv_trap_is_distinguished_from_a_running_program(values: dict[str, int], name: str | None) -> None:
+    fault = ARCHITECTURES["riscv"].current_fault(_Registers(**values))
+    assert (fault and fault[0].name) == name
 
 
 @pytest.mark.parametrize(
     ("mode", "name"), [(0x13, None), (0x17, "prefetch or data abort"), (0x1B, "undefined instruction")]
 )
-def test_modes_of_cortex_a(mode: int, name: str | None) -> None:
+def test_mode_of_cortex_a_names_the_fault(mode: int, name: str | None) -> None:
     """ARM DDI 0406C, table B1-1."""
-    standing = ARCHITECTURES["cortex_a"].current_fault(_Registers(cpsr=0x60000000 | mode))
-    assert (standing and standing[0].name) == name
+    fault = ARCHITECTURES["cortex_a"].current_fault(_Registers(cpsr=0x60000000 | mode))
+    assert (fault and fault[0].name) == name
