@@ -17,37 +17,36 @@ from utvm import boards
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.compiler import Library
 
-# Python's scans of what lives long take a quarter of the time of tests that make many objects.
+# Garbage collection of old objects takes a quarter of the time of tests that create many objects.
 gc.set_threshold(50_000)
-# Virtual boards are locked here, so that tests do not meet a run that is under way on this machine.
+# Virtual boards are locked here, so that tests and other runs on this machine do not affect each other.
 _STATE = tempfile.mkdtemp(prefix="utvm-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE
-# The boards are the project's, whatever else the developer has.
+# Only the project's boards are used, without the developer's own.
 os.environ.pop(PATH_VARIABLE, None)
 
-# No test has an opinion on how fast the computer is.
+# No test depends on the speed of the computer.
 hypothesis.settings.register_profile("utvm", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("utvm")
 
-# What a complete environment may lack: other people's models, and the extras of pyproject.toml. A skip for want of
-# an extra says so in these words: "PACKAGE, of the optional extra NAME, is not installed".
+# A complete environment may lack other projects' models and the extras of pyproject.toml. A skip for a missing extra
+# has this message: "PACKAGE, of the optional extra NAME, is not installed".
 _OPTIONAL = ("UTVM_MODEL_CACHE", "optional extra")
 
 
 def pytest_unconfigure() -> None:
-    """Leave nothing behind."""
     shutil.rmtree(_STATE, ignore_errors=True)
 
 
-# Tests that share what takes long to make: the real machine, of which some look for what is left, and the image in
-# an engine.
+# Tests that share something slow to create: the real machine, which some check for remains, and the image in an
+# engine.
 _TOGETHER = (
     ("tests/environment/machine/",),
     ("tests/environment/test_container", "tests/environment/test_devcontainer", "tests/environment/test_locations"),
 )
 
 
-# What takes longest comes first, so that no worker is left alone with it in the end.
+# The slowest tests come first, so that no worker runs them alone at the end.
 _FIRST = (
     "tests/environment/machine/",
     "tests/test_end_to_end",
@@ -65,13 +64,15 @@ _FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort by how long files take; within a file nothing changes."""
+    """Sort the files by their duration; the order within a file does not change."""
     ranks = {prefix: rank for rank, prefix in enumerate(_FIRST)}
-    items.sort(key=lambda item: min((ranks[one] for one in ranks if item.nodeid.startswith(one)), default=len(ranks)))
+    items.sort(
+        key=lambda item: min((ranks[name] for name in ranks if item.nodeid.startswith(name)), default=len(ranks))
+    )
 
 
-class _Shared(LoadFileScheduling):
-    """Keeps the tests of one file together, and those of files that share something large."""
+class _SharedScheduling(LoadFileScheduling):
+    """Keeps the tests of a file together, and those of files that share something large."""
 
     def _split_scope(self, nodeid: str) -> str:
         shared = (group[0] for group in _TOGETHER if nodeid.startswith(group))
@@ -80,16 +81,16 @@ class _Shared(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Where tests run beside each other, there is one libvirt and one image all the same."""
-    return _Shared(config, log) if config.getvalue("dist") == "loadfile" else None
+    """Schedule parallel tests so that there is one libvirt and one image."""
+    return _SharedScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """In CI nothing may be missing but what is optional by design: any other skip is a failure there."""
+    """In CI, make every skip a failure, except for optional parts."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
-    optional = any(word in str(report.longrepr) for word in _OPTIONAL)
+    optional = any(text in str(report.longrepr) for text in _OPTIONAL)
     if report.skipped and os.environ.get("CI") and not optional and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped, but CI has everything: {report.longrepr}"

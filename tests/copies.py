@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that begin as copies of one that has loaded the modules of most commands.
+"""Processes that start as copies of one that has loaded the modules of most commands.
 
-Tests start hundreds of commands; a copy spares two thirds of a command's time. Signals, descriptors, variables
-and exit codes are a process's own.
+Tests start hundreds of commands; a copy takes a third of a command's time. Each process has its own signals,
+descriptors, variables and exit code.
 """
 
 import multiprocessing
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-# Not the plugin itself and its fixtures: pytest rewrites the assertions of plugins while it loads them.
+# Without the plugin and its fixtures: pytest rewrites the assertions of plugins while it loads them.
 _LOADED = [
     *("numpy", "onnx", "pydantic", "pytest", "tasks", "jsonschema", "rich.progress", "rich.table", "tflite"),
     *("utvm.__main__", "utvm.boards", "utvm.cli.model_run", "utvm.session.host_driven", "utvm.hil.html"),
@@ -19,22 +19,22 @@ _LOADED = [
 ]
 
 
-def begin_copy(
+def start_copy(
     function: Callable[[], None], cwd: Path, environment: Mapping[str, str], out: Path, err: Path
 ) -> BaseProcess:
-    """Begin a process that calls a function and ends; its output goes into two files."""
+    """Start a process that calls a function and ends; its output is written to two files."""
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(_LOADED)
-    process = server.Process(target=_become, args=(function, cwd, environment, out, err))
+    process = server.Process(target=_run, args=(function, cwd, environment, out, err))
     process.start()
     return process
 
 
-def _become(function: Callable[[], None], cwd: Path, environment: Mapping[str, str], out: Path, err: Path) -> None:
+def _run(function: Callable[[], None], cwd: Path, environment: Mapping[str, str], out: Path, err: Path) -> None:
     for number, path in ((1, out), (2, err)):
-        place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(place, number)
-        os.close(place)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

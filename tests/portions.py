@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of many cases for each day; the others are for the night."""
+"""A few of many cases run by day; the others are nightly."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ import pytest
 
 
 def by_day(cases: Iterable[object], *daily: object) -> list[object]:
-    """Cases for ``parametrize``; all but the daily ones are nightly."""
+    """Return cases for ``parametrize``; all but the daily ones are nightly."""
     marked = [
         case
         if case in daily

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests want to know of processes."""
+"""Processes and their rights, for tests."""
 
 import contextlib
 import functools
@@ -11,23 +11,23 @@ import psutil
 
 @functools.cache
 def may_make_mounts() -> bool:
-    """Return whether processes of ours may have mounts of their own: not even root may in every container."""
+    """Return whether processes may have mounts of their own. In some containers, not even root may."""
     return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
 
 
-def below(pid: int, *words: str) -> list[psutil.Process]:
-    """Return those that a process has started, and they in turn, whose command line has all these words."""
-    found = []
-    for each in psutil.Process(pid).children(recursive=True):
-        # It may end while we look at it.
+def descendants(pid: int, *arguments: str) -> list[psutil.Process]:
+    """Return all descendants of a process whose command line has all these words."""
+    result = []
+    for process in psutil.Process(pid).children(recursive=True):
+        # It may end meanwhile.
         with contextlib.suppress(psutil.NoSuchProcess):
-            if set(words) <= set(each.cmdline()):
-                found.append(each)
-    return found
+            if set(arguments) <= set(process.cmdline()):
+                result.append(process)
+    return result
 
 
-def gone(pid: int) -> bool:
-    """Return whether a process has ended; wait for that for some seconds."""
+def has_ended(pid: int) -> bool:
+    """Wait up to 10 s for a process to end, and return whether it has."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:

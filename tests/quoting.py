@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text as a stranger would choose it, and what the programs make of it that read our languages."""
+"""Hostile text, and programs that show how they read text in the languages that utvm writes."""
 
 import os
 import random
@@ -19,49 +19,49 @@ _PIECES = (
 )
 
 
-def strings(count: int, without: str = "") -> list[str]:
-    """Texts that are hostile to some language, the same ones each time, without some letters."""
+def hostile_strings(count: int, without: str = "") -> list[str]:
+    """Return texts that are hostile in some language: the same ones each time, without some letters."""
     chance = random.Random(count)
     drawn = ("".join(chance.choices(_PIECES, k=chance.randint(1, 8))) for _ in range(count))
     return [re.sub(f"[{without}]", "", text) if without else text for text in drawn]
 
 
 def openocd(words: Sequence[str], folder: Path) -> list[bytes]:
-    """Values of Tcl words, each also between quotes, in OpenOCD's own Tcl."""
+    """Return the values of Tcl words in OpenOCD, each also in quotes."""
     script = [f'echo "\\u0001\\u0002[set a {word}]\\u0003\\u0002[set a "{word}"]\\u0003"' for word in words]
     (folder / "words.tcl").write_bytes(os.fsencode("\n".join([*script, "shutdown", ""])))
-    done = run(["openocd", "-f", "words.tcl"], folder)
-    return re.findall(rb"\x02(.*?)\x03", done.stdout + done.stderr, re.DOTALL)
+    completed = run(["openocd", "-f", "words.tcl"], folder)
+    return re.findall(rb"\x02(.*?)\x03", completed.stdout + completed.stderr, re.DOTALL)
 
 
 def gdb(words: Sequence[str], folder: Path) -> list[bytes]:
-    """Values of arguments of GDB's commands."""
+    """Return the values of arguments of GDB's commands."""
     script = [f"set substitute-path from{number}x {word}" for number, word in enumerate(words)]
     (folder / "words.gdb").write_bytes(os.fsencode("\n".join([*script, "show substitute-path", ""])))
-    done = run(["gdb-multiarch", "--nx", "--batch", "-x", "words.gdb"], folder)
-    assert not done.stderr, done.stderr
-    return re.findall(rb"`from\d+x' -> `(.*?)'\.\n", done.stdout, re.DOTALL)
+    completed = run(["gdb-multiarch", "--nx", "--batch", "-x", "words.gdb"], folder)
+    assert not completed.stderr, completed.stderr
+    return re.findall(rb"`from\d+x' -> `(.*?)'\.\n", completed.stdout, re.DOTALL)
 
 
 def shell(words: Sequence[str], folder: Path) -> list[bytes]:
-    """Values of words of the shell."""
+    """Return the values of words of the shell."""
     (folder / "words.sh").write_bytes(os.fsencode(f"printf '%s\\0' {' '.join(words)}"))
     return run(["sh", "words.sh"], folder).stdout.split(b"\0")[:-1]
 
 
 def ssh(words: Sequence[str], folder: Path) -> list[bytes]:
-    """Paths that ssh reads from its configuration."""
+    """Return the paths that ssh reads from its configuration."""
     paths = []
-    for start in range(0, len(words), 100):  # which is the most that it takes
+    for start in range(0, len(words), 100):  # ssh's maximum
         text = "".join(f"CertificateFile {word}\n" for word in words[start : start + 100])
         (folder / "config").write_bytes(os.fsencode(text))
-        done = run(["ssh", "-G", "-F", "config", "h"], folder)
-        paths += re.findall(rb"^certificatefile (.*)$", done.stdout, re.MULTILINE)
+        completed = run(["ssh", "-G", "-F", "config", "h"], folder)
+        paths += re.findall(rb"^certificatefile (.*)$", completed.stdout, re.MULTILINE)
     return paths
 
 
 def gcc(literals: Sequence[str], comments: Sequence[str], folder: Path) -> list[bytes]:
-    """Bytes of string literals of C, with comments beside them, as the strictest compiler reads them."""
+    """Return the bytes of string literals of C, beside comments, as the strictest compiler reads them."""
     rows = "".join(f"  {{{a}, sizeof {a} - 1u}}, /* {b} */\n" for a, b in zip(literals, comments, strict=True))
     (folder / "w.c").write_text(
         "#include <stdio.h>\nstatic const struct { const char *text; size_t size; } words[] = {\n"
@@ -72,35 +72,35 @@ def gcc(literals: Sequence[str], comments: Sequence[str], folder: Path) -> list[
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-trigraphs", "-Wno-overlength-strings"]
     compiled = run(["gcc", *flags, "w.c", "-o", "w"], folder)
     assert not compiled.returncode, compiled.stderr
-    said, values = run([str(folder / "w")], folder).stdout, []
-    while said:
-        size, _, rest = said.partition(b" ")
+    output, values = run([str(folder / "w")], folder).stdout, []
+    while output:
+        size, _, rest = output.partition(b" ")
         values.append(rest[: int(size)])
-        said = rest[int(size) :]
+        output = rest[int(size) :]
     return values
 
 
 def linker(names: Sequence[str], folder: Path) -> list[bytes]:
-    """Names of memory regions, as the linker's map has them."""
+    """Return the names of memory regions from the linker's map."""
     regions = "".join(f"  {n} : ORIGIN = {i * 16:#x}, LENGTH = 16\n" for i, n in enumerate(names))
     uses = "".join(f"  end_{i} = ORIGIN({n}) + LENGTH({n});\n" for i, n in enumerate(names))
     sections = f"SECTIONS\n{{\n{uses}  .a : {{ *(.a) }} > {names[-1]}\n}}\n"
     (folder / "w.ld").write_text(f"MEMORY\n{{\n{regions}}}\n{sections}")
     run(["arm-none-eabi-as", "/dev/null", "-o", "w.o"], folder)
-    done = run(["arm-none-eabi-ld", "-T", "w.ld", "--print-map", "w.o", "-o", "w.elf"], folder)
-    assert b"rror" not in done.stderr, done.stderr
-    return re.findall(rb"^(.*?) +0x[0-9a-f]{8} +0x0{6}10$", done.stdout, re.MULTILINE)
+    completed = run(["arm-none-eabi-ld", "-T", "w.ld", "--print-map", "w.o", "-o", "w.elf"], folder)
+    assert b"rror" not in completed.stderr, completed.stderr
+    return re.findall(rb"^(.*?) +0x[0-9a-f]{8} +0x0{6}10$", completed.stdout, re.MULTILINE)
 
 
 def run(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program, and see that no text has done anything in its folder."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=60)
+    """Run a program, and check that no text has been executed in its folder."""
+    completed = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=60)
     assert not (folder / "pwned").exists()
-    return done
+    return completed
 
 
 def check(values: Sequence[bytes], texts: Sequence[str], as_bytes: Callable[[str], bytes]) -> None:
-    """See that each value is its text."""
+    """Check that each value is its text."""
     assert len(values) == len(texts)
     for value, text in zip(values, texts, strict=True):
         assert value == as_bytes(text), ascii(text)

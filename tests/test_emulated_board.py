@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards that QEMU emulates: their data, what goes wrong with QEMU, and what they say beside our own model."""
+"""Boards that QEMU emulates: their data, errors of QEMU, and agreement with utvm's own model."""
 
 import os
 import shutil
@@ -42,11 +42,11 @@ def _variant(folder: Path, **changes: Any) -> Board:
     return boards.load(str(target))
 
 
-# What QEMU's stub does not do.
+# QEMU's stub does not support these.
 _BY_OPENOCD = {"access widths", "write errors"}
 
 
-def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> None:
+def test_capabilities_follow_from_the_data(tmp_path: Path) -> None:
     emulated, modelled = boards.load(_NAME), boards.load("stm32f746")
     always = {"debug port", "console", "trap: division by zero", "trap: code that is not Thumb"}
     always |= {"counter", "bus errors", "execute never", "room"}
@@ -55,12 +55,12 @@ def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> Non
     of_the_model = {"watchpoints", "reset cause", live, "flash", "OpenOCD", "pins"}
     assert modelled.capabilities == always | of_the_model | _BY_OPENOCD
     assert modelled.capabilities_of("virtual") == modelled.capabilities_of("physical") | {"pins"}
-    more = _variant(tmp_path, virtual={"emulator": _EMULATOR})
-    assert more.capabilities == {*always, "reset cause"}
+    variant = _variant(tmp_path, virtual={"emulator": _EMULATOR})
+    assert variant.capabilities == {*always, "reset cause"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"virtual": {"emulator": {**_EMULATOR, "kind": "bochs"}}}, r"virtual\.emulator\.kind: .*'qemu'"),
         ({"virtual": {"emulator": {**_EMULATOR, "machine": ""}}}, r"virtual\.emulator\.machine: "),
@@ -74,32 +74,32 @@ def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> Non
         ({"cycle_counter": "sundial"}, "cycle_counter: .*'architecture', 'systick', 'port' or 'none'"),
     ],
 )
-def test_bad_data_is_refused_by_key(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_bad_data_is_refused_by_key(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         _variant(tmp_path, **changes)
 
 
-def test_there_is_no_physical_one() -> None:
+def test_emulated_board_cannot_be_physical() -> None:
     board = boards.load(_NAME)
     assert choose(board, BoardSelection()).kind == "virtual"
-    for wish, serial in (("physical", ""), ("auto", "123")):
+    for kind, serial in (("physical", ""), ("auto", "123")):
         with pytest.raises(ConfigError, match="mps2-an500 is emulated"):
-            choose(board, BoardSelection("", wish, serial))
+            choose(board, BoardSelection("", kind, serial))
 
 
-def test_what_a_board_says_goes_through_what_it_has(doubler: Library, tmp_path: Path) -> None:
+def test_pipe_must_be_one_of_the_boards(doubler: Library, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="mps2-an500 has no transport 'tcp'") as caught:
         firmware.build(boards.load(_NAME), [doubler], "rpc", pipe="tcp")
     assert caught.value.hint == "it has: console, rtt, semihosting"
     assert firmware.build(boards.load("mps2-an385"), [doubler], "rpc").pipe == "console"
-    # As it is reached, and not as its file says that it could be.
-    reached = frozenset({"debug port"})
-    assert firmware.build(boards.load("mps2-an385"), [doubler], "rpc", able=reached).pipe == "rtt"
-    alone = np.zeros(4, np.int32)
-    assert firmware.build(boards.load(_NAME), [doubler], "standing_alone", [alone]).pipe is None
-    mute = _bare(tmp_path, "pynq-z1")
+    # The capabilities of this connection count, and not those of the board's file.
+    capabilities = frozenset({"debug port"})
+    assert firmware.build(boards.load("mps2-an385"), [doubler], "rpc", able=capabilities).pipe == "rtt"
+    sample = np.zeros(4, np.int32)
+    assert firmware.build(boards.load(_NAME), [doubler], "standing_alone", [sample]).pipe is None
+    silent = _bare(tmp_path, "pynq-z1")
     with pytest.raises(ConfigError, match="pynq-z1 has no transport 'rtt'"):
-        firmware.build(mute, [doubler], "standing_alone", [alone])
+        firmware.build(silent, [doubler], "standing_alone", [sample])
 
 
 def _bare(folder: Path, name: str, **changes: Any) -> Board:
@@ -108,12 +108,14 @@ def _bare(folder: Path, name: str, **changes: Any) -> Board:
     shutil.copytree(boards.load(name).directory, target)
     content = yaml.safe_load((target / "board.yaml").read_text()) | changes
     del content["console"]
-    (target / "board.yaml").write_text(yaml.safe_dump({key: it for key, it in content.items() if it is not None}))
+    (target / "board.yaml").write_text(
+        yaml.safe_dump({key: value for key, value in content.items() if value is not None})
+    )
     return boards.load(str(target))
 
 
 def test_board_with_only_a_debug_port_runs_and_reports(doubler: Library, tmp_path: Path) -> None:
-    """Without console and port, counting with SysTick: host-driven, RPC over both pipes, and standing alone."""
+    """Without console and port, counting with SysTick: host-driven, RPC over both pipes, and standalone."""
     board = _bare(tmp_path, "mps2-an385", port=None, cycle_counter="systick")
     x = np.array([1, -2, 3, 4], np.int32)
     with attach(board, "virtual", log_directory=tmp_path) as connection:
@@ -131,22 +133,20 @@ def test_board_with_only_a_debug_port_runs_and_reports(doubler: Library, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"program": "no-such-qemu"}, "no-such-qemu is not installed"),
         ({"machine": "no-such-machine"}, "unsupported machine type"),
     ],
 )
-def test_a_qemu_that_does_not_start_is_named(tmp_path: Path, change: dict[str, str], said: str) -> None:
+def test_qemu_that_does_not_start_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
     board = _variant(tmp_path, virtual={"emulator": {**_EMULATOR, **change}})
-    with pytest.raises(ProbeError, match=said) as caught, attach(board, "auto", log_directory=tmp_path):
+    with pytest.raises(ProbeError, match=message) as caught, attach(board, "auto", log_directory=tmp_path):
         pass
     assert caught.value.hint
 
 
-def test_a_qemu_that_dies_in_the_middle_is_named(
-    tmp_path: Path, doubler: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_qemu_that_ends_early_is_named(tmp_path: Path, doubler: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Qemu] = []
     enter = Qemu.__enter__
     monkeypatch.setattr(Qemu, "__enter__", lambda self: (started.append(self), enter(self))[1])
@@ -180,9 +180,9 @@ def test_memory_is_accessible_while_the_core_runs(tmp_path: Path, doubler: Libra
 
 @pytest.mark.parametrize("name", [_NAME, "netduinoplus2", "pynq-z1:driver=qemu", "microbit", "mps3-an547"])
 def test_every_instruction_is_counted(name: str, tmp_path: Path) -> None:
-    """A round is two instructions, whatever else a run takes (ARM DDI 0403E, A7.7: SUBS and B).
+    """A round is two instructions (ARM DDI 0403E, A7.7: SUBS and B).
 
-    The longest run takes longer than SysTick counts to, where that is the counter.
+    The longest run exceeds SysTick's range, on boards that count with it.
     """
     board = boards.load(name)
     with (
@@ -204,14 +204,14 @@ def _runs(board: Board, library: Library, pictures: list[Any], logs: Path) -> li
         return [session.run(library.name, [picture]) for picture in pictures]
 
 
-def test_two_virtual_boards_of_different_makers_agree(tmp_path: Path) -> None:
+def test_virtual_boards_of_two_makers_agree(tmp_path: Path) -> None:
     """The same library: the same outputs, and instruction counts within 1 %."""
     emulated, modelled = boards.load(_NAME), boards.load("stm32f746")
     assert emulated.target == modelled.target
     library = compile_model(load(quantize.MODEL), target=modelled.target)
     pictures = [picture[np.newaxis] for picture in quantize.quantized_images(held_out()[0])[:20]]
-    both = (_runs(board, library, pictures, tmp_path) for board in (modelled, emulated))
-    for ours, theirs in zip(*both, strict=True):
-        assert ours.outputs[0].tobytes() == theirs.outputs[0].tobytes()
-        assert ours.unit == theirs.unit == "instructions"
-        assert theirs.count == pytest.approx(ours.count, rel=0.01)
+    results = (_runs(board, library, pictures, tmp_path) for board in (modelled, emulated))
+    for actual, reference in zip(*results, strict=True):
+        assert actual.outputs[0].tobytes() == reference.outputs[0].tobytes()
+        assert actual.unit == reference.unit == "instructions"
+        assert reference.count == pytest.approx(actual.count, rel=0.01)

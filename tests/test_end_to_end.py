@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main command, whole: from the committed model to the verdict, and what is left when it is stopped early."""
+"""The main command: from the committed model to the verdict, and the remains of an interrupted run."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def _hil(reports: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_main_command_gives_a_verdict_that_can_be_repeated(tmp_path: Path) -> None:
+def test_main_command_gives_a_repeatable_verdict(tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     first = _hil(reports)
     assert first.returncode == 0, first.stdout[-3000:] + first.stderr
@@ -55,12 +55,12 @@ def test_the_main_command_gives_a_verdict_that_can_be_repeated(tmp_path: Path) -
         assert model["samples"] >= 200
         assert model["accuracy"] >= 0.97
     assert _hil(reports, "--suite", "cifar10", "-k", "graph").returncode == 0
-    # Same model, same outputs, same instruction count, same sizes.
+    # The same model, outputs, instruction count and sizes.
     assert _latest(reports)["models"] == cifar10[1:]
     assert _latest(reports)["environment"] == report["environment"]
 
 
-def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def _descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
     try:
         return psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -72,11 +72,11 @@ _MOMENTS = [(number, delay) for number in (signal.SIGINT, signal.SIGTERM) for de
 
 @pytest.mark.parametrize(
     ("number", "delay"),
-    # Early and late each day: the fault campaign has a thousand such moments.
-    [pytest.param(*one, marks=() if i in (1, 10) else pytest.mark.nightly) for i, one in enumerate(_MOMENTS)],
+    # An early and a late one each day: the fault campaign has a thousand such moments.
+    [pytest.param(*case, marks=() if i in (1, 10) else pytest.mark.nightly) for i, case in enumerate(_MOMENTS)],
 )
 def test_stop_at_any_moment_leaves_nothing(delay: float, number: signal.Signals, tmp_path: Path) -> None:
-    # Of its own: another run on this machine may be half way through a report in the usual place.
+    # A separate folder: another run on this machine may be writing a report in the default one.
     reports = tmp_path / "reports"
     with subprocess.Popen(
         [ROOT / "inv", "hil", "--board", "stm32f746", "--virtual", "--report-dir", reports],
@@ -87,13 +87,13 @@ def test_stop_at_any_moment_leaves_nothing(delay: float, number: signal.Signals,
         start_new_session=True,
     ) as run:
         time.sleep(delay)
-        started = _family(run)
-        # As a terminal does it: the whole foreground group hears of Ctrl-C.
+        started = _descendants(run)
+        # As a terminal does: the whole foreground group gets Ctrl-C.
         os.killpg(run.pid, number)
-        said, _ = run.communicate(timeout=60)
-    # Until Python has come up nobody can catch the signal: then it ends by the signal, before any code of ours.
-    before_us = run.returncode == -number and "interrupted" not in said and str(ROOT) not in said
-    assert before_us or (run.returncode == 3 and "Traceback" not in said), said
+        output, _ = run.communicate(timeout=60)
+    # Before Python has started, nothing can catch the signal: then the process ends by it, without running utvm's code.
+    before_start = run.returncode == -number and "interrupted" not in output and str(ROOT) not in output
+    assert before_start or (run.returncode == 3 and "Traceback" not in output), output
     _, alive = psutil.wait_procs(started, timeout=5)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
     for folder in reports.glob("*"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The house's own rules: imports, types, style, size, and a docstring for every room."""
+"""The project's own rules: imports, types, style, size, and a docstring for every module."""
 
 import ast
 import functools
@@ -29,8 +29,8 @@ PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 @functools.cache
@@ -48,17 +48,17 @@ def test_types() -> None:
     _run(sys.executable, "-m", "mypy")
 
 
-def test_imports_run_one_way() -> None:
+def test_imports_have_one_direction() -> None:
     _run(str(Path(sys.executable).parent / "lint-imports"), "--no-cache")
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
-    """Counts what is imported inside functions too, which hides a circle from Python and not from a reader."""
+def test_no_imports_form_a_circle() -> None:
+    """Imports inside functions count, too: they hide a circle from Python, but not from a reader."""
     modules = {_module(path): path for path in PRODUCT}
     imports = {module: _imported(path, modules) for module, path in modules.items()}
     waiting = dict(imports)
-    while free := [module for module, wanted in waiting.items() if not wanted & waiting.keys()]:
-        for module in free:
+    while independent := [module for module, wanted in waiting.items() if not wanted & waiting.keys()]:
+        for module in independent:
             del waiting[module]
     assert not waiting, {module: sorted(wanted & waiting.keys()) for module, wanted in waiting.items()}
 
@@ -68,33 +68,33 @@ def _module(path: Path) -> str:
 
 
 def _imported(path: Path, modules: Collection[str]) -> set[str]:
-    found = set()
+    result = set()
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{each.name}" for each in node.names]
-            found |= {name if name in modules else str(node.module) for name in names}
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            result |= {name if name in modules else str(node.module) for name in names}
         elif isinstance(node, ast.Import):
-            found |= {each.name for each in node.names}
-    return found & set(modules) - {_module(path)}
+            result |= {alias.name for alias in node.names}
+    return result & set(modules) - {_module(path)}
 
 
-def test_the_guide_s_table_of_the_compiler_is_its_folders() -> None:
+def test_guides_table_of_the_compiler_lists_its_folders() -> None:
     guide = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|", guide.partition("## Quantised")[0], re.MULTILINE)
     folders = [path.parent.name for path in (ROOT / "utvm" / "compiler").glob("*/__init__.py")]
     assert sorted(rows) == sorted(folders)
-    # In the order in which a model passes: each imports only what comes before it.
+    # In the order of compilation: each folder imports only earlier ones.
     layers = re.search(r'containers = \["utvm.compiler"\]\nlayers = \[(.*?)\]', PYPROJECT, re.DOTALL)
     assert layers
     assert rows == [name for name in re.findall(r'"(\w+)"', layers[1])[::-1] if name in folders]
 
 
-def test_a_file_is_a_thought() -> None:
+def test_file_has_at_most_500_lines() -> None:
     lines = {str(path.relative_to(ROOT)): path.read_bytes().count(b"\n") for path in PYTHON + C}
     assert {path: count for path, count in lines.items() if count > 500} == {}
 
 
-def test_a_function_is_read_without_turning_the_page() -> None:
+def test_function_has_at_most_60_lines() -> None:
     functions = [
         (node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}: {node.name}")
         for path in PRODUCT
@@ -104,7 +104,7 @@ def test_a_function_is_read_without_turning_the_page() -> None:
     assert max(functions) < (60, "")
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [str(path.relative_to(ROOT)) for path in PRODUCT if not ast.get_docstring(_parsed(path))] == []
 
 
@@ -114,12 +114,12 @@ def test_tasks_file_is_short_and_lists_commands_only() -> None:
     _run(sys.executable, "-c", f"import sys, tasks; sys.exit(' '.join({heavy} & set(sys.modules)) or 0)")
 
 
-# What may start a Python, and whose it is there to say.
+# Code that may start a Python, and the files that may contain it.
 _STARTS_PYTHON = {
     "sys.executable": {"utvm/base/process/interpreter.py", "utvm/boards/described/pyocd.py"},
-    # Environments of their own: each is an argument of python_command.
+    # Separate environments: each is an argument of python_command.
     "'bin' / 'python'": {"utvm/environment/python_lock.py", "utvm/farm/client.py"},
-    # TVM's own door, which starts Python itself.
+    # TVM's own function, which starts Python itself.
     "rpc.Server": {"utvm/vta/__init__.py"},
 }
 _STARTS_PYTHON_ELSEWHERE = re.compile(
@@ -128,26 +128,26 @@ _STARTS_PYTHON_ELSEWHERE = re.compile(
 )
 
 
-class _Code(ast.NodeTransformer):
-    """What is left of a file without its documentation."""
+class _WithoutDocstrings(ast.NodeTransformer):
+    """Removes the docstrings of a file."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:
         return ast.Expr(ast.Constant(...)) if isinstance(node.value, ast.Constant) else node
 
 
 def _code(path: Path) -> str:
-    return ast.unparse(_Code().visit(ast.parse(path.read_text(encoding="utf-8"))))
+    return ast.unparse(_WithoutDocstrings().visit(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def test_there_is_one_way_to_start_python() -> None:
     """All others have the current folder on the module search path."""
-    ours = [*PRODUCT, *(ROOT / "hil_tests").rglob("*.py"), ROOT / "tasks.py"]
-    code = {str(path.relative_to(ROOT)): _code(path) for path in ours}
+    paths = [*PRODUCT, *(ROOT / "hil_tests").rglob("*.py"), ROOT / "tasks.py"]
+    code = {str(path.relative_to(ROOT)): _code(path) for path in paths}
     for start, files in _STARTS_PYTHON.items():
         assert {path for path, text in code.items() if start in text} == files, start
     elsewhere = {path for path, text in code.items() if _STARTS_PYTHON_ELSEWHERE.search(text)}
     assert elsewhere == {"utvm/base/process/interpreter.py"}
-    # Where ./inv starts one, it is isolated, or begins with what takes the current folder off the path.
+    # A Python that ./inv starts is isolated, or first removes the current folder from the path.
     starts = re.findall(r"(?<![\w./-])(?:\S*/)?python3? +(-.*)", (ROOT / "inv").read_text(encoding="utf-8"))
     assert starts
-    assert {each for each in starts if not each.startswith(("-I ", "--version"))} == set()
+    assert {options for options in starts if not options.startswith(("-I ", "--version"))} == set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``./inv`` itself: what a machine that lacks something is told, and that a second start is a short one."""
+"""``./inv`` itself: messages about missing parts of a machine, and a quick second start."""
 
 import contextlib
 import fcntl
@@ -26,15 +26,15 @@ from utvm.paths import ROOT
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout without .venv: what inv reads before it starts Python."""
+    """A checkout without .venv: the files that inv reads before it starts Python."""
     shutil.copy(ROOT / "inv", tmp_path / "inv")
     shutil.copy(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
     shutil.copytree(ROOT / "provision", tmp_path / "provision")
     return tmp_path
 
 
-def _pretend(checkout: Path, **commands: str) -> dict[str, str]:
-    """Return an environment in which some commands are shell scripts of ours."""
+def _replace_commands(checkout: Path, **commands: str) -> dict[str, str]:
+    """Return an environment in which some commands are shell scripts of the test."""
     folder = checkout / "bin"
     folder.mkdir()
     for name, script in commands.items():
@@ -44,9 +44,9 @@ def _pretend(checkout: Path, **commands: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def _inv(checkout: Path, env: dict[str, str], words: Sequence[str] = ("hil",)) -> subprocess.CompletedProcess[str]:
+def _inv(checkout: Path, env: dict[str, str], arguments: Sequence[str] = ("hil",)) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [checkout / "inv", *words],
+        [checkout / "inv", *arguments],
         env=env,
         capture_output=True,
         text=True,
@@ -57,51 +57,53 @@ def _inv(checkout: Path, env: dict[str, str], words: Sequence[str] = ("hil",)) -
 
 
 def test_without_root_the_exact_command_is_printed(checkout: Path) -> None:
-    env = _pretend(checkout, dpkg_query='[ "$3" = openocd ] || echo installed', id="echo 1000", sudo="exit 1")
-    done = _inv(checkout, env)
-    assert done.returncode == 3
-    assert "openocd: drives debug probes" in done.stderr
-    assert "sudo apt-get update && sudo apt-get install -y --no-install-recommends openocd" in done.stderr
-    assert "gcc-arm-none-eabi:" not in done.stderr
+    env = _replace_commands(checkout, dpkg_query='[ "$3" = openocd ] || echo installed', id="echo 1000", sudo="exit 1")
+    completed = _inv(checkout, env)
+    assert completed.returncode == 3
+    assert "openocd: drives debug probes" in completed.stderr
+    assert "sudo apt-get update && sudo apt-get install -y --no-install-recommends openocd" in completed.stderr
+    assert "gcc-arm-none-eabi:" not in completed.stderr
 
 
 @pytest.mark.skipif(not Path("/usr/sbin/dockerd").exists(), reason="this machine lacks Debian's docker.io")
-def test_an_engine_is_found_where_a_user_s_path_does_not_go(checkout: Path) -> None:
-    env = _pretend(checkout, dpkg_query='[ "$3" = openocd ] || echo installed', id="echo 1000", sudo="exit 1")
-    # As Debian's /etc/profile has it for users.
+def test_engine_outside_of_a_users_path_is_found(checkout: Path) -> None:
+    env = _replace_commands(checkout, dpkg_query='[ "$3" = openocd ] || echo installed', id="echo 1000", sudo="exit 1")
+    # The PATH of users in Debian's /etc/profile.
     env["PATH"] = f"{checkout / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
-    done = _inv(checkout, {key: value for key, value in env.items() if key != "DOCKER_HOST"}, ["docker.build"])
-    assert done.returncode == 3
-    assert "docker.io" not in done.stderr
-    assert "openocd: drives debug probes" in done.stderr
+    completed = _inv(checkout, {key: value for key, value in env.items() if key != "DOCKER_HOST"}, ["docker.build"])
+    assert completed.returncode == 3
+    assert "docker.io" not in completed.stderr
+    assert "openocd: drives debug probes" in completed.stderr
 
 
-def test_a_failing_apt_is_quoted_and_leaves_nothing_half_done(checkout: Path) -> None:
-    env = _pretend(checkout, dpkg_query="exit 1", id="echo 0", apt_get="echo 'E: no network'; exit 100", sudo="exit 1")
-    done = _inv(checkout, env)
-    assert done.returncode == 3
-    assert "E: no network" in done.stderr
+def test_failing_apt_is_quoted_and_leaves_no_environment(checkout: Path) -> None:
+    env = _replace_commands(
+        checkout, dpkg_query="exit 1", id="echo 0", apt_get="echo 'E: no network'; exit 100", sudo="exit 1"
+    )
+    completed = _inv(checkout, env)
+    assert completed.returncode == 3
+    assert "E: no network" in completed.stderr
     assert not (checkout / ".venv").exists()
 
 
 @pytest.mark.slow
-def test_a_failing_pip_is_quoted_and_tried_again_next_time(checkout: Path) -> None:
+def test_failing_pip_is_quoted_and_tried_again(checkout: Path) -> None:
     (checkout / "provision" / "pylock.toml").write_text(pylock(("six-1.17.0-py3-none-any.whl", "")))
-    env = _pretend(checkout, dpkg_query="echo installed")
-    done = _inv(checkout, {**env, "PIP_RETRIES": "0"})
-    assert done.returncode == 3
-    assert "hint:" in done.stderr
+    env = _replace_commands(checkout, dpkg_query="echo installed")
+    completed = _inv(checkout, {**env, "PIP_RETRIES": "0"})
+    assert completed.returncode == 3
+    assert "hint:" in completed.stderr
     assert not (checkout / ".venv" / "python.stamp").exists()
 
 
-def test_a_system_without_dpkg_is_told_what_to_do(checkout: Path) -> None:
+def test_system_without_dpkg_gets_a_hint(checkout: Path) -> None:
     folder = checkout / "bin"
     folder.mkdir()
     for name in ("sh", "dirname", "mkdir", "cmp", "sed", "flock", "python3", "cat", "rm", "cp", "id", "readlink"):
         (folder / name).symlink_to(sys.executable if name == "python3" else shutil.which(name) or "")
-    done = _inv(checkout, {**os.environ, "PATH": str(folder)})
-    assert done.returncode == 3
-    assert "not a Debian system" in done.stderr
+    completed = _inv(checkout, {**os.environ, "PATH": str(folder)})
+    assert completed.returncode == 3
+    assert "not a Debian system" in completed.stderr
 
 
 _LACKS_OPENOCD = '[ "$3" = openocd ] || echo installed'
@@ -110,14 +112,16 @@ _APT = "echo apt-get $1 >>apt-was-here; exit 100"
 
 def test_unsupported_python_is_refused_before_installing(checkout: Path) -> None:
     python = "case $1 in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac"
-    done = _inv(checkout, _pretend(checkout, dpkg_query="exit 1", id="echo 0", apt_get=_APT, python3=python))
-    assert done.returncode == 3
-    assert "Python 3.9.2 is not one of Python 3.10 to 3.14" in done.stderr
+    completed = _inv(
+        checkout, _replace_commands(checkout, dpkg_query="exit 1", id="echo 0", apt_get=_APT, python3=python)
+    )
+    assert completed.returncode == 3
+    assert "Python 3.9.2 is not one of Python 3.10 to 3.14" in completed.stderr
     assert not (checkout / "apt-was-here").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "variable", "installs"),
+    ("arguments", "variable", "installs"),
     [
         (["hil"], None, True),
         (["hil"], "yes", True),
@@ -134,118 +138,120 @@ def test_unsupported_python_is_refused_before_installing(checkout: Path) -> None
         ([], None, False),
     ],
 )
-def test_nothing_is_installed_that_was_not_allowed(
-    checkout: Path, words: list[str], variable: str | None, installs: bool
+def test_only_permitted_packages_are_installed(
+    checkout: Path, arguments: list[str], variable: str | None, installs: bool
 ) -> None:
-    env = _pretend(checkout, dpkg_query=_LACKS_OPENOCD, id="echo 0", apt_get=_APT, sudo="exit 1")
+    env = _replace_commands(checkout, dpkg_query=_LACKS_OPENOCD, id="echo 0", apt_get=_APT, sudo="exit 1")
     env.pop("UTVM_INSTALL", None)
-    done = _inv(checkout, env | ({"UTVM_INSTALL": variable} if variable else {}), words)
-    assert done.returncode == 3
-    assert "openocd: drives debug probes" in done.stderr
+    completed = _inv(checkout, env | ({"UTVM_INSTALL": variable} if variable else {}), arguments)
+    assert completed.returncode == 3
+    assert "openocd: drives debug probes" in completed.stderr
     assert (checkout / "apt-was-here").exists() == installs
     assert not (checkout / ".venv").exists()
 
 
-def test_what_may_be_installed_is_one_of_three_words(checkout: Path) -> None:
-    done = _inv(checkout, {**os.environ, "UTVM_INSTALL": "perhaps"})
-    assert done.returncode == 2
-    assert "it is ask, yes or no" in done.stderr
+def test_install_variable_has_one_of_three_values(checkout: Path) -> None:
+    completed = _inv(checkout, {**os.environ, "UTVM_INSTALL": "perhaps"})
+    assert completed.returncode == 2
+    assert "it is ask, yes or no" in completed.stderr
 
 
 @pytest.mark.parametrize(("answer", "installs"), [("", True), ("y", True), ("n", False), ("what?", False)])
-def test_on_a_terminal_it_asks(checkout: Path, answer: str, installs: bool) -> None:
-    env = _pretend(checkout, dpkg_query=_LACKS_OPENOCD, id="echo 0", apt_get=_APT, sudo="exit 1")
+def test_terminal_is_asked_before_installing(checkout: Path, answer: str, installs: bool) -> None:
+    env = _replace_commands(checkout, dpkg_query=_LACKS_OPENOCD, id="echo 0", apt_get=_APT, sudo="exit 1")
     env.pop("UTVM_INSTALL", None)
-    ours, theirs = os.openpty()
-    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    controller, terminal = os.openpty()
+    streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
     with subprocess.Popen([checkout / "inv", "hil"], env=env, **streams) as process:
-        os.close(theirs)
-        os.write(ours, f"{answer}\n".encode())
-        said = b""
-        # A terminal whose other end is closed is an error to Linux.
+        os.close(terminal)
+        os.write(controller, f"{answer}\n".encode())
+        output = b""
+        # Linux reports an error for a terminal whose other end is closed.
         with contextlib.suppress(OSError):
-            while more := os.read(ours, 4096):
-                said += more
-    os.close(ours)
+            while data := os.read(controller, 4096):
+                output += data
+    os.close(controller)
     assert process.returncode == 3
-    assert b"install that? [Y/n]" in said
+    assert b"install that? [Y/n]" in output
     assert (checkout / "apt-was-here").exists() == installs
 
 
-def test_a_command_that_only_prints_does_with_what_there_is(checkout: Path) -> None:
-    """With a .venv that is of other lists: it is neither made anew, nor are packages looked for."""
+def test_command_that_only_prints_installs_nothing(checkout: Path) -> None:
+    """Its .venv is from other lists: it is not replaced, and no packages are looked for."""
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "it was started: $*"; exit 210\n')
     python.chmod(0o755)
-    env = _pretend(checkout, dpkg_query="exit 1", apt_get=_APT)
-    half_made = _inv(checkout, env, ["vm.status"])
-    assert half_made.returncode == 3
-    assert "this command only prints, so it installs nothing" in half_made.stderr
+    env = _replace_commands(checkout, dpkg_query="exit 1", apt_get=_APT)
+    incomplete = _inv(checkout, env, ["vm.status"])
+    assert incomplete.returncode == 3
+    assert "this command only prints, so it installs nothing" in incomplete.stderr
     (checkout / ".venv" / "python.stamp").write_text("of other lists")
-    done = _inv(checkout, env, ["vm.status"])
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.rstrip().endswith(f"main(handed_over) {checkout} vm.status")
+    completed = _inv(checkout, env, ["vm.status"])
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.rstrip().endswith(f"main(handed_over) {checkout} vm.status")
 
 
-def test_what_only_prints_is_a_command() -> None:
+def test_commands_that_only_print_exist() -> None:
     (line,) = re.findall(r"^ *(\*\.board\.list .*)\) return 0 ;;$", (ROOT / "inv").read_text(), re.M)
     commands = set(tasks.namespace.task_names)
     assert {word.removeprefix("*.") for word in line.split(" | ")} | {"vm.snapshot"} <= commands
 
 
-def test_a_second_start_does_not_install_again() -> None:
-    done = subprocess.run([ROOT / "inv", "--list"], cwd="/", capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "hil" in done.stdout
-    assert done.stderr == ""
+def test_second_start_does_not_install_again() -> None:
+    completed = subprocess.run(
+        [ROOT / "inv", "--list"], cwd="/", capture_output=True, text=True, check=False, timeout=60
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert "hil" in completed.stdout
+    assert completed.stderr == ""
 
 
-def test_in_another_checkout_it_is_still_its_own(tmp_path: Path) -> None:
+def test_inv_in_another_checkout_runs_its_own_code(tmp_path: Path) -> None:
     (tmp_path / "utvm").mkdir()
     (tmp_path / "utvm" / "__init__.py").write_text("raise SystemExit('this is another one')\n")
-    done = subprocess.run(
+    completed = subprocess.run(
         [ROOT / "inv", "--list"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
 
 
-def test_interrupted_removal_is_not_taken_for_whole(checkout: Path) -> None:
-    """Back at the lock that it was made of, the stamp alone would say that nothing lacks."""
+def test_interrupted_removal_is_not_used(checkout: Path) -> None:
+    """With the lock of the old environment again, the stamp alone would claim that the environment is complete."""
     (checkout / ".venv").mkdir()
     stamp = checkout / ".venv" / "python.stamp"
     stamp.write_text("of another lock")
-    env = _pretend(checkout, dpkg_query="echo installed", rm='[ "$1" != -rf ] || exit 1\nexec /bin/rm "$@"')
+    env = _replace_commands(checkout, dpkg_query="echo installed", rm='[ "$1" != -rf ] || exit 1\nexec /bin/rm "$@"')
     assert _inv(checkout, env).returncode != 0
     assert not stamp.exists()
 
 
-def test_a_program_that_cannot_be_loaded_is_no_failed_test(tmp_path: Path) -> None:
+def test_program_that_cannot_be_loaded_is_no_failed_test(tmp_path: Path) -> None:
     (tmp_path / "utvm").mkdir()
     (tmp_path / "utvm" / "__init__.py").write_text("raise OSError(24, 'Too many open files')\n")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-S", "-c", start_of_inv(), tmp_path, "doctor"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "inv: error: the program cannot be loaded: [Errno 24] Too many open files\n"
+    assert (completed.returncode, completed.stdout) == (3, "")
+    assert completed.stderr == "inv: error: the program cannot be loaded: [Errno 24] Too many open files\n"
 
 
-def test_no_file_handles_at_the_start_fail_no_test() -> None:
-    """Python's own modules are files too; without them an uncaught exception would end with exit code 1."""
-    scarce = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); del resource\n"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", scarce + start_of_inv(), ROOT, "doctor"],
+def test_lack_of_file_handles_is_no_failed_test() -> None:
+    """Python's own modules are files, too; without them, an uncaught exception would end with exit code 1."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); del resource\n"
+    completed = subprocess.run(
+        [sys.executable, "-S", "-c", limit + start_of_inv(), ROOT, "doctor"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (3, "")
-    assert re.fullmatch(r"inv: error: the program cannot be loaded: \[Errno 24\] .*\n", done.stderr)
+    assert (completed.returncode, completed.stdout) == (3, "")
+    assert re.fullmatch(r"inv: error: the program cannot be loaded: \[Errno 24\] .*\n", completed.stderr)
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Path:
-    """A whole small checkout, whose program prints the folder that its code is in."""
+def other_checkout(tmp_path: Path) -> Path:
+    """A complete small checkout, whose program prints the folder of its code."""
     folder = tmp_path / "other"
     (folder / "utvm").mkdir(parents=True)
     (folder / "utvm" / "__init__.py").touch()
@@ -254,96 +260,96 @@ def other(tmp_path: Path) -> Path:
         "    sys.exit(handed_over)\n"
     )
     (folder / "utvm" / "base" / "process").mkdir(parents=True)
-    for ours in ("utvm/errors.py", "utvm/base/process/signals.py"):
-        shutil.copy(ROOT / ours, folder / ours)
+    for file in ("utvm/errors.py", "utvm/base/process/signals.py"):
+        shutil.copy(ROOT / file, folder / file)
     for name in ("inv", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     shutil.copytree(ROOT / "provision", folder / "provision", ignore=shutil.ignore_patterns("debian.lock"))
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
     shutil.copy(folder / "provision" / "pylock.toml", folder / ".venv" / "python.stamp")
-    _search_path_of(folder).write_text(f"{folder}\n")
+    _search_path_file(folder).write_text(f"{folder}\n")
     script = folder / ".venv" / "bin" / "script"
     script.write_text(f"#!{folder}/.venv/bin/python\nfrom utvm.__main__ import main\nmain()\n")
     script.chmod(0o755)
     return folder
 
 
-def _search_path_of(checkout: Path) -> Path:
+def _search_path_file(checkout: Path) -> Path:
     (packages,) = (checkout / ".venv" / "lib").glob("python3*/site-packages")
     return packages / "utvm.pth"
 
 
-def _copied(other: Path, copy: Path) -> None:
-    shutil.copytree(other, copy, symlinks=True)
+def _copy(other_checkout: Path, copy: Path) -> None:
+    shutil.copytree(other_checkout, copy, symlinks=True)
 
 
-def _hard_linked(other: Path, copy: Path) -> None:
-    subprocess.run(["cp", "-al", other, copy], check=True)
+def _hard_link(other_checkout: Path, copy: Path) -> None:
+    subprocess.run(["cp", "-al", other_checkout, copy], check=True)
 
 
-def _moved(other: Path, copy: Path) -> None:
-    _copied(other, copy)
-    other.rename(other.with_name("gone"))
+def _move(other_checkout: Path, copy: Path) -> None:
+    _copy(other_checkout, copy)
+    other_checkout.rename(other_checkout.with_name("gone"))
 
 
-def _in_a_work_tree(other: Path, copy: Path) -> None:
-    git = ["git", "-C", other, "-c", "user.name=a", "-c", "user.email=a@b"]
+def _add_work_tree(other_checkout: Path, copy: Path) -> None:
+    git = ["git", "-C", other_checkout, "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "--quiet"], check=True)
     subprocess.run([*git, "add", "inv", "pyproject.toml", "provision", "utvm"], check=True)
     subprocess.run([*git, "commit", "--quiet", "--message=all"], check=True)
     subprocess.run([*git, "worktree", "add", "--quiet", copy], check=True)
-    _copied(other / ".venv", copy / ".venv")
+    _copy(other_checkout / ".venv", copy / ".venv")
 
 
-@pytest.mark.parametrize("make", [_copied, _hard_linked, _moved, _in_a_work_tree])
-def test_a_copy_of_a_checkout_runs_its_own_code(
-    other: Path, tmp_path: Path, make: Callable[[Path, Path], None]
+@pytest.mark.parametrize("make", [_copy, _hard_link, _move, _add_work_tree])
+def test_copy_of_a_checkout_runs_its_own_code(
+    other_checkout: Path, tmp_path: Path, make: Callable[[Path, Path], None]
 ) -> None:
     copy = tmp_path / "copy"
-    make(other, copy)
-    for folder in (copy, other):
+    make(other_checkout, copy)
+    for folder in (copy, other_checkout):
         if folder.exists():
-            done = _inv(folder, {**os.environ}, ["--list"])
-            assert (done.returncode, done.stdout, done.stderr) == (0, f"{folder}\n", "")
+            completed = _inv(folder, {**os.environ}, ["--list"])
+            assert (completed.returncode, completed.stdout, completed.stderr) == (0, f"{folder}\n", "")
             # Without ./inv as well.
-            assert _search_path_of(folder).read_text() == f"{folder}\n"
+            assert _search_path_file(folder).read_text() == f"{folder}\n"
             assert subprocess.check_output([folder / ".venv" / "bin" / "script"], text=True) == f"{folder}\n"
 
 
-def test_a_linked_environment_stays_the_other_checkout_s(other: Path, tmp_path: Path) -> None:
+def test_linked_environment_is_not_changed(other_checkout: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(other, copy, ignore=shutil.ignore_patterns(".venv"))
-    (copy / ".venv").symlink_to(other / ".venv")
-    before = {path: path.stat().st_mtime_ns for path in (other / ".venv").rglob("*") if path.is_file()}
+    shutil.copytree(other_checkout, copy, ignore=shutil.ignore_patterns(".venv"))
+    (copy / ".venv").symlink_to(other_checkout / ".venv")
+    before = {path: path.stat().st_mtime_ns for path in (other_checkout / ".venv").rglob("*") if path.is_file()}
     assert _inv(copy, {**os.environ}, ["--list"]).stdout == f"{copy}\n"
-    # Of another lock, it is replaced: the link, and not where it leads to.
+    # For another lock, the link is replaced, and not its target.
     (copy / "provision" / "pylock.toml").write_text(pylock())
-    env = _pretend(copy, dpkg_query="echo installed", python3='[ "$2" = -c ] || exit 1')
+    env = _replace_commands(copy, dpkg_query="echo installed", python3='[ "$2" = -c ] || exit 1')
     assert _inv(copy, env).returncode == 3
     assert not (copy / ".venv").exists()
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-def test_by_a_link_a_checkout_is_still_itself(other: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(other)
+def test_link_to_a_checkout_runs_the_checkout(other_checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(other_checkout)
     (tmp_path / "inv").symlink_to("link/inv")
     for start in (tmp_path / "link", tmp_path):
-        assert _inv(start, {**os.environ}, ["--list"]).stdout == f"{other}\n"
-    assert _search_path_of(other).read_text() == f"{other}\n"
+        assert _inv(start, {**os.environ}, ["--list"]).stdout == f"{other_checkout}\n"
+    assert _search_path_file(other_checkout).read_text() == f"{other_checkout}\n"
 
 
-def test_an_environment_that_cannot_be_written_runs_our_code(other: Path, tmp_path: Path) -> None:
+def test_read_only_environment_runs_the_checkouts_code(other_checkout: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    _copied(other, copy)
-    (copy / ".venv" / "bin" / "script.new").mkdir()  # Whoever may write everything cannot write this.
-    done = _inv(copy, {**os.environ}, ["--list"])
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{copy}\n", "")
+    _copy(other_checkout, copy)
+    (copy / ".venv" / "bin" / "script.new").mkdir()  # Not even root can write this file.
+    completed = _inv(copy, {**os.environ}, ["--list"])
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, f"{copy}\n", "")
 
 
-def test_another_checkout_on_the_search_path_is_not_run(other: Path, tmp_path: Path) -> None:
+def test_checkout_on_the_search_path_is_not_run(other_checkout: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    _copied(other, copy)
-    assert _inv(copy, {**os.environ, "PYTHONPATH": str(other)}, ["--list"]).stdout == f"{copy}\n"
+    _copy(other_checkout, copy)
+    assert _inv(copy, {**os.environ, "PYTHONPATH": str(other_checkout)}, ["--list"]).stdout == f"{copy}\n"
 
 
 def _with_program(checkout: Path, script: str) -> dict[str, str]:
@@ -373,15 +379,15 @@ def _with_program(checkout: Path, script: str) -> dict[str, str]:
         ("kill -SEGV $$", 3, "exit code 139 before"),
     ],
 )
-def test_only_a_command_s_own_end_is_an_exit_code(checkout: Path, ending: str, exit_code: int, message: str) -> None:
-    done = _inv(checkout, _with_program(checkout, ending), ["doctor"])
-    assert done.returncode == exit_code
-    assert (message in done.stderr) if message else done.stderr == ""
+def test_only_a_commands_own_exit_code_counts(checkout: Path, ending: str, exit_code: int, message: str) -> None:
+    completed = _inv(checkout, _with_program(checkout, ending), ["doctor"])
+    assert completed.returncode == exit_code
+    assert (message in completed.stderr) if message else completed.stderr == ""
 
 
 @pytest.mark.parametrize("files", [4, 8, 11, 12, 14])
-def test_a_shell_without_files_has_no_verdict(checkout: Path, files: int) -> None:
-    done = subprocess.run(
+def test_shell_without_file_handles_has_no_verdict(checkout: Path, files: int) -> None:
+    completed = subprocess.run(
         [checkout / "inv", "doctor"],
         env=_with_program(checkout, "exit 210"),
         stdin=subprocess.DEVNULL,
@@ -390,8 +396,8 @@ def test_a_shell_without_files_has_no_verdict(checkout: Path, files: int) -> Non
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)),
     )
-    assert done.returncode == 3
-    assert "files may be open" in done.stderr or "ulimit -n" in done.stderr
+    assert completed.returncode == 3
+    assert "files may be open" in completed.stderr or "ulimit -n" in completed.stderr
 
 
 _TAKES_SIGNALS = """
@@ -408,38 +414,38 @@ signal.pause()
 """
 
 
-@pytest.mark.parametrize("way", ["Ctrl-C", "INT", "TERM", "HUP"])
-def test_a_signal_to_inv_is_the_program_s(checkout: Path, way: str) -> None:
-    """It ends in order, and inv after it, as if there were one process."""
+@pytest.mark.parametrize("signal_name", ["Ctrl-C", "INT", "TERM", "HUP"])
+def test_signal_to_inv_reaches_the_program(checkout: Path, signal_name: str) -> None:
+    """The program ends in order, and then inv, as if they were one process."""
     env = _with_program(checkout, f"exec python3 -c {shlex.quote(_TAKES_SIGNALS)}")
-    ours, theirs = os.openpty()
+    controller, terminal = os.openpty()
     with subprocess.Popen(
         [checkout / "inv", "doctor"],
         env=env,
-        stdin=theirs,
+        stdin=terminal,
         stdout=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+        preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),  # noqa: PLW1509
     ) as process:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
-        if way == "Ctrl-C":
-            os.write(ours, b"\x03")
+        if signal_name == "Ctrl-C":
+            os.write(controller, b"\x03")
         else:
-            process.send_signal(signal.Signals[f"SIG{way}"])
-        assert process.stdout.read() == f"took SIG{'INT' if way == 'Ctrl-C' else way}\n".encode()
-    os.close(ours)
-    os.close(theirs)
+            process.send_signal(signal.Signals[f"SIG{signal_name}"])
+        assert process.stdout.read() == f"took SIG{'INT' if signal_name == 'Ctrl-C' else signal_name}\n".encode()
+    os.close(controller)
+    os.close(terminal)
     assert process.returncode == 3
 
 
-def test_what_inv_has_on_its_standard_input_the_program_has(checkout: Path) -> None:
+def test_standard_input_of_inv_reaches_the_program(checkout: Path) -> None:
     env = _with_program(checkout, "cat; exit 210")
-    done = subprocess.run([checkout / "inv", "doctor"], env=env, input=b"words", capture_output=True, check=True)
-    assert done.stdout == b"words"
+    completed = subprocess.run([checkout / "inv", "doctor"], env=env, input=b"words", capture_output=True, check=True)
+    assert completed.stdout == b"words"
 
 
-def test_the_program_dies_with_inv(checkout: Path) -> None:
+def test_program_ends_with_inv(checkout: Path) -> None:
     program = (
         f"exec {sys.executable} -c 'from utvm.base.process.signals import end_with_inv; import time;"
         " print(end_with_inv(), flush=True); time.sleep(60)'"
@@ -449,18 +455,18 @@ def test_the_program_dies_with_inv(checkout: Path) -> None:
         assert process.stdout
         assert process.stdout.readline() == b"True\n"
         process.kill()
-        # Ends when the program's end of the pipe is closed.
+        # This ends when the program's end of the pipe is closed.
         assert process.stdout.read() == b""
 
 
 @pytest.mark.parametrize(("when", "exit_code"), [("within", 3), ("behind", 1)])
-def test_a_library_that_calls_exit_is_no_failed_test(when: str, exit_code: int) -> None:
-    """As OpenBLAS does where memory lacks, in a process that inv has not started."""
+def test_library_that_calls_exit_is_no_failed_test(when: str, exit_code: int) -> None:
+    """OpenBLAS does so when memory is lacking, in a process that inv has not started."""
     call = "ctypes.CDLL(None).exit(1)"
     program = (
         "import ctypes\nfrom utvm.base.process.signals import guard_exit_code\n"
         f"with guard_exit_code():\n    {call if when == 'within' else 'pass'}\n{call}"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == exit_code
-    assert ("a library ended the program" in done.stderr) == (when == "within")
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert completed.returncode == exit_code
+    assert ("a library ended the program" in completed.stderr) == (when == "within")

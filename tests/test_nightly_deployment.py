@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What GitHub and systemd start by themselves, and GitHub's forms: each is held against its own linter."""
+"""Workflows and forms of GitHub, and units of systemd: each is checked with its own linter."""
 
 import re
 import shutil
@@ -18,9 +18,9 @@ _WORST_EXPOSURE = 2.5  # of 10: systemd calls it "OK" up to 4.9
 
 
 _LINTERS = {
-    # GitHub's own schema of workflows, as the linter brings it along.
+    # GitHub's own schema of workflows, which comes with the linter.
     "check-jsonschema": ("--builtin-schema=vendor.github-workflows",),
-    # Offline: what it could ask GitHub is not what a test of ours is about.
+    # Offline: answers of GitHub are not part of this test.
     "zizmor": ("--offline", "--no-config", "--persona=pedantic", "--no-progress"),
 }
 
@@ -33,17 +33,17 @@ def _lint(linter: str, workflow: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("workflow", sorted(_WORKFLOW.parent.iterdir()), ids=lambda path: str(path.stem))
 @pytest.mark.parametrize("linter", _LINTERS)
-def test_the_workflows_linters_find_nothing(linter: str, workflow: Path) -> None:
-    done = _lint(linter, workflow)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_linters_find_no_error_in_the_workflows(linter: str, workflow: Path) -> None:
+    completed = _lint(linter, workflow)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
-def test_github_takes_the_forms_for_issues() -> None:
+def test_issue_forms_match_githubs_schema() -> None:
     program = Path(sys.executable).with_name("check-jsonschema")
     forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yaml"))
     command = [program, "--builtin-schema=vendor.github-issue-forms", *forms]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert forms and done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert forms and completed.returncode == 0, completed.stdout + completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,15 @@ def test_github_takes_the_forms_for_issues() -> None:
         ("zizmor", "permissions: {}", "permissions: write-all", "excessive-permissions"),
     ],
 )
-def test_the_workflows_linters_find_what_is_wrong(
-    tmp_path: Path, linter: str, right: str, wrong: str, finding: str
-) -> None:
+def test_linters_find_errors_in_the_workflow(tmp_path: Path, linter: str, right: str, wrong: str, finding: str) -> None:
     text = _WORKFLOW.read_text()
     assert right in text
-    spoilt = tmp_path / ".github" / "workflows" / "nightly.yaml"
-    spoilt.parent.mkdir(parents=True)
-    spoilt.write_text(text.replace(right, wrong))
-    done = _lint(linter, spoilt)
-    assert done.returncode != 0
-    assert finding in done.stdout + done.stderr
+    changed = tmp_path / ".github" / "workflows" / "nightly.yaml"
+    changed.parent.mkdir(parents=True)
+    changed.write_text(text.replace(right, wrong))
+    completed = _lint(linter, changed)
+    assert completed.returncode != 0
+    assert finding in completed.stdout + completed.stderr
 
 
 def test_workflow_gives_each_board_one_runner() -> None:
@@ -95,15 +93,15 @@ def test_readme_commands_run_on_each_named_system() -> None:
     assert "./inv hil --board stm32f746 " in readme and re.search(r"^\./inv test .*--quick", readme, re.M)
 
 
-def _analyze(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def _analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd-analyze is not installed: sudo apt-get install systemd")
-    return subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
 
 
-def _installed(folder: Path, names: str = "utvm-*") -> list[Path]:
-    """Install the units as docs/nightly.md and docs/farm.md say, for a checkout that is where this one is."""
+def _install(folder: Path, names: str = "utvm-*") -> list[Path]:
+    """Install the units as docs/nightly.md and docs/farm.md describe, for this checkout's path."""
     units = []
     for path in sorted(_UNITS.glob(names)):
         unit = folder / path.name
@@ -112,9 +110,9 @@ def _installed(folder: Path, names: str = "utvm-*") -> list[Path]:
     return units
 
 
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    done = _analyze("verify", "--man=no", *_installed(tmp_path))
-    assert (done.returncode, done.stderr.strip()) == (0, "")
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    completed = _analyze("verify", "--man=no", *_install(tmp_path))
+    assert (completed.returncode, completed.stderr.strip()) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -126,21 +124,21 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         ("OnCalendar=*-*-* 01:17:00", "OnCalendar=nightly"),
     ],
 )
-def test_systemd_refuses_what_is_wrong(tmp_path: Path, right: str, wrong: str) -> None:
-    units = _installed(tmp_path, "utvm-nightly.*")
-    spoilt = 0
+def test_systemd_refuses_wrong_units(tmp_path: Path, right: str, wrong: str) -> None:
+    units = _install(tmp_path, "utvm-nightly.*")
+    count = 0
     for unit in units:
         text = unit.read_text()
-        spoilt += text.count(right)
+        count += text.count(right)
         unit.write_text(text.replace(right, wrong))
-    assert spoilt == 1
-    done = _analyze("verify", "--man=no", *units)
-    assert done.returncode != 0 or done.stderr.strip()
+    assert count == 1
+    completed = _analyze("verify", "--man=no", *units)
+    assert completed.returncode != 0 or completed.stderr.strip()
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in _UNITS.glob("*.service")))
-def test_the_services_may_do_little(tmp_path: Path, name: str) -> None:
-    done = _analyze("security", "--offline=true", "--no-pager", *_installed(tmp_path, name))
-    found = re.search(rf"Overall exposure level for {re.escape(name)}: ([0-9.]+)", done.stdout)
-    assert found, done.stdout + done.stderr
-    assert float(found[1]) <= _WORST_EXPOSURE
+def test_services_have_few_rights(tmp_path: Path, name: str) -> None:
+    completed = _analyze("security", "--offline=true", "--no-pager", *_install(tmp_path, name))
+    match = re.search(rf"Overall exposure level for {re.escape(name)}: ([0-9.]+)", completed.stdout)
+    assert match, completed.stdout + completed.stderr
+    assert float(match[1]) <= _WORST_EXPOSURE

@@ -20,31 +20,31 @@ pytestmark = pytest.mark.slow
 
 
 def _build(source: Path, folder: Path) -> dict[str, bytes]:
-    """Return the files that the build backend makes of a source tree, by their names' ends."""
+    """Return the build backend's files of a source tree, by suffix."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", folder]
-    # The checkout's own package must not be found instead of what is built.
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+    # The checkout's own package must not be found instead of the built one.
+    completed = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=120)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     return {path.suffix: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with wheel and source archive, of this checkout."""
+def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with this checkout's wheel and source archive."""
     folder = tmp_path_factory.mktemp("built")
     _build(ROOT, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel in it; what it depends on is this environment's."""
+def wheel_environment(build_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel in it; its dependencies are this environment's."""
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, symlinks=True)
     packages = _packages(folder)
     (packages / "more.pth").write_text(sysconfig.get_path("purelib") + "\n")
     command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--no-deps", "--quiet"]
-    subprocess.run([*command, "--disable-pip-version-check", *built.glob("*.whl")], check=True, timeout=120)
+    subprocess.run([*command, "--disable-pip-version-check", *build_folder.glob("*.whl")], check=True, timeout=120)
     return folder
 
 
@@ -52,10 +52,10 @@ def _packages(folder: Path) -> Path:
     return next((folder / "lib").glob("python3*/site-packages"))
 
 
-def _utvm(installed: Path, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def _utvm(wheel_environment: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (home / "empty").mkdir(exist_ok=True)
     return subprocess.run(
-        [installed / "bin" / "utvm", *words],
+        [wheel_environment / "bin" / "utvm", *arguments],
         cwd=home / "empty",
         env={**os.environ, "XDG_STATE_HOME": str(home / "state"), "COLUMNS": "200"},
         capture_output=True,
@@ -65,23 +65,23 @@ def _utvm(installed: Path, home: Path, *words: str) -> subprocess.CompletedProce
     )
 
 
-def test_wheel_and_sdist_are_reproducible(built: Path, tmp_path: Path) -> None:
-    first = {path.suffix: path.read_bytes() for path in built.iterdir()}
+def test_wheel_and_sdist_are_reproducible(build_folder: Path, tmp_path: Path) -> None:
+    first = {path.suffix: path.read_bytes() for path in build_folder.iterdir()}
     assert set(first) == {".whl", ".gz"}
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     copy = tmp_path / "copy"
-    for name in filter(None, listed.decode().split("\0")):
+    for name in filter(None, names.decode().split("\0")):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            # Neither times nor rights are those of the checkout.
+            # Without the checkout's times and rights.
             (copy / name).write_bytes((ROOT / name).read_bytes())
     assert _build(copy, tmp_path / "second") == first
     unpacked = tmp_path / "unpacked"
-    shutil.unpack_archive(next(built.glob("*.gz")), unpacked)
+    shutil.unpack_archive(next(build_folder.glob("*.gz")), unpacked)
     assert _build(next(unpacked.iterdir()), tmp_path / "third")[".whl"] == first[".whl"]
 
 
-def test_the_package_pins_what_the_environment_does() -> None:
+def test_package_and_environment_have_the_same_pins() -> None:
     lists = [(ROOT / "pyproject.toml").read_text(), (ROOT / "provision" / "python.in").read_text()]
     for name in ("apache-tvm", "apache-tvm-ffi"):
         pins = {line.strip(' ",') for text in lists for line in text.splitlines() if f"{name}==" in line}
@@ -89,25 +89,27 @@ def test_the_package_pins_what_the_environment_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["docker.build"], ["vm.up"], ["env.lock"], ["test"], ["hil", "--board", "host", "--in", "vm"]]
+    "arguments", [["docker.build"], ["vm.up"], ["env.lock"], ["test"], ["hil", "--board", "host", "--in", "vm"]]
 )
-def test_what_needs_a_checkout_says_so(installed: Path, tmp_path: Path, words: list[str]) -> None:
-    done = _utvm(installed, tmp_path, *words)
-    assert done.returncode == 2
-    assert "works only in a checkout of utvm" in done.stderr
-    assert words[0] in done.stderr or "--in vm" in done.stderr
+def test_command_that_needs_a_checkout_is_refused(
+    wheel_environment: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    completed = _utvm(wheel_environment, tmp_path, *arguments)
+    assert completed.returncode == 2
+    assert "works only in a checkout of utvm" in completed.stderr
+    assert arguments[0] in completed.stderr or "--in vm" in completed.stderr
 
 
-def test_the_installed_command_knows_its_version_and_its_boards(installed: Path, tmp_path: Path) -> None:
-    assert utvm.__version__ in _utvm(installed, tmp_path, "--version").stdout
-    assert "stm32f746" in _utvm(installed, tmp_path, "board.list").stdout
+def test_installed_command_has_version_and_boards(wheel_environment: Path, tmp_path: Path) -> None:
+    assert utvm.__version__ in _utvm(wheel_environment, tmp_path, "--version").stdout
+    assert "stm32f746" in _utvm(wheel_environment, tmp_path, "board.list").stdout
 
 
-def test_suite_runs_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    before = sorted((path, path.stat().st_mtime_ns) for path in _packages(installed).rglob("*"))
-    done = _utvm(installed, tmp_path, "hil", "--board", "host", "--suite", "digits", "-k", "graph")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert sorted((path, path.stat().st_mtime_ns) for path in _packages(installed).rglob("*")) == before
+def test_suite_runs_from_an_empty_folder(wheel_environment: Path, tmp_path: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in _packages(wheel_environment).rglob("*"))
+    completed = _utvm(wheel_environment, tmp_path, "hil", "--board", "host", "--suite", "digits", "-k", "graph")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert sorted((path, path.stat().st_mtime_ns) for path in _packages(wheel_environment).rglob("*")) == before
     assert list((tmp_path / "empty").iterdir()) == []
     report = tmp_path / "state" / "utvm" / "reports" / "latest" / "report.json"
     content = json.loads(report.read_text())
@@ -115,33 +117,33 @@ def test_suite_runs_from_an_empty_folder(installed: Path, tmp_path: Path) -> Non
     assert content["environment"]["digest"] == checkout_digest()
 
 
-def test_installed_command_links_the_same_image(installed: Path, tmp_path: Path) -> None:
+def test_installed_command_links_the_same_image(wheel_environment: Path, tmp_path: Path) -> None:
     def image(python: Path) -> bytes:
         output = tmp_path / f"{python.parent.parent.name}.elf"
         command = [python, "-m", "utvm", "firmware.build", "--board", "stm32f746", "--model"]
-        # A cache of its own: the image would be the other one's.
+        # A separate cache: otherwise the other image would be used.
         env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / output.stem), "XDG_STATE_HOME": str(tmp_path)}
         command += [ROOT / "models" / "digits" / "digits.onnx", "--output", output]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert completed.returncode == 0, completed.stderr
         return output.read_bytes()
 
-    assert image(installed / "bin" / "python") == image(Path(sys.executable))
+    assert image(wheel_environment / "bin" / "python") == image(Path(sys.executable))
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [pytest.param(("bin/utvm", "hil"), marks=pytest.mark.nightly), ("bin/python", "-m", "pytest", "hil")],
     ids=["hil", "pytest"],
 )
-def test_a_written_project_runs_its_suite_under_both_commands(
-    installed: Path, tmp_path: Path, words: tuple[str, ...]
+def test_new_project_runs_its_suite_with_both_commands(
+    wheel_environment: Path, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """Pytest finds the plugin by itself, and once."""
-    _utvm(installed, tmp_path, "init", "demo")
+    _utvm(wheel_environment, tmp_path, "init", "demo")
     project = tmp_path / "empty" / "demo"
-    command = [installed / words[0], *words[1:], "--board", "host"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [wheel_environment / arguments[0], *arguments[1:], "--board", "host"]
+    completed = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     report = json.loads((project / "build" / "reports" / "latest" / "report.json").read_text())
     assert [model["name"] for model in report["models"]] == ["digits"]

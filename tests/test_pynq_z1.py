@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board pynq-z1: the memory that is chosen, a start in RAM, what the Cortex-A9 does, and OpenOCD's scripts."""
+"""The board pynq-z1: its memory setting, a start in RAM, the Cortex-A9's setup, and OpenOCD's scripts."""
 
 import shutil
 import subprocess
@@ -53,7 +53,7 @@ def test_on_chip_memory_is_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "hint"),
+    ("name", "message", "hint"),
     [
         ("pynq-z1:memory=flash", "pynq-z1: memory cannot be 'flash'", "it can be: ocm, ddr"),
         ("pynq-z1:colour=red", "pynq-z1 has no setting 'colour'", "it has: memory"),
@@ -63,19 +63,19 @@ def test_on_chip_memory_is_the_default() -> None:
         ("pynq-z1:memory=ocm,memory=ddr", "'memory=ddr' is not a setting", "NAME=VALUE"),
     ],
 )
-def test_a_setting_that_is_not_offered_is_refused(name: str, said: str, hint: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_unknown_setting_is_refused(name: str, message: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         boards.load(name)
     assert hint in caught.value.hint
 
 
-def test_offered_actions_depend_on_the_kind() -> None:
+def test_capabilities_depend_on_the_kind() -> None:
     board = boards.load(_NAME)
     assert board.kinds == ("virtual", "physical")
-    both = {"accelerator vta", "bus errors", "console", "counter", "debug port", "execute never", "room"}
-    both |= {"OpenOCD", "access widths", "write errors"}
-    assert board.capabilities_of("virtual") == both
-    assert board.capabilities_of("physical") == {*both, "watchpoints"}
+    common = {"accelerator vta", "bus errors", "console", "counter", "debug port", "execute never", "room"}
+    common |= {"OpenOCD", "access widths", "write errors"}
+    assert board.capabilities_of("virtual") == common
+    assert board.capabilities_of("physical") == {*common, "watchpoints"}
 
 
 @pytest.mark.slow
@@ -90,14 +90,14 @@ def test_model_that_does_not_fit_names_the_free_memory() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["jtag", "qemu"])
 @pytest.mark.parametrize("memory", ["ocm", pytest.param("ddr", marks=pytest.mark.nightly)])
-def test_every_reset_starts_a_whole_image(memory: str, driver: str, doubler: Library, tmp_path: Path) -> None:
-    """Where nobody maps OCM, it is as after power-on: as UG585, B.28 says, or as QEMU does."""
+def test_every_reset_starts_a_complete_image(memory: str, driver: str, doubler: Library, tmp_path: Path) -> None:
+    """If OCM is not mapped, it is as after power-on: as in UG585, B.28, or as in QEMU."""
     board = boards.load(f"{_NAME}:memory={memory},driver={driver}")
-    made_by = {"jtag": "a software model, with", "qemu": "emulated by QEMU (xilinx-zynq-a9), with"}[driver]
+    description = {"jtag": "a software model, with", "qemu": "emulated by QEMU (xilinx-zynq-a9), with"}[driver]
     image = firmware.build(board, [doubler])
     code = board.region(board.layout.code)
     with attach(board, "virtual", log_directory=tmp_path) as connection:
-        assert f"{board.full_name}: VIRTUAL board, {made_by} a model of vta" in connection.describe()
+        assert f"{board.full_name}: VIRTUAL board, {description} a model of vta" in connection.describe()
         connection.program(image)
         for _ in range(2):
             # As the boot ROM does on the chip.
@@ -115,7 +115,7 @@ def test_every_reset_starts_a_whole_image(memory: str, driver: str, doubler: Lib
 
 @pytest.mark.slow
 def test_memory_not_ready_is_an_error_before_writing(doubler: Library, tmp_path: Path) -> None:
-    """The check is the chip's; a register that QEMU has, and that says no, stands in for the controller's."""
+    """The check is the chip's; a register of QEMU that reads as not ready replaces the controller's."""
 
     def change(content: dict[str, Any]) -> None:
         (check,) = content["settings"]["memory"]["ddr"]["start"]["prepare"]
@@ -143,7 +143,7 @@ _BITS = """  union { int32_t word; float number; } a, b, product;
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["jtag", "qemu"])
-def test_the_core_is_set_up_as_the_port_says(driver: str, tmp_path: Path) -> None:
+def test_core_is_set_up_as_the_port_defines(driver: str, tmp_path: Path) -> None:
     """Small floats as in IEEE 754, caches and memory management on, a word at any address."""
     board = boards.load(f"{_NAME}:driver={driver}")
     program = handwritten("bits", _BITS)
@@ -168,7 +168,7 @@ def test_the_core_is_set_up_as_the_port_says(driver: str, tmp_path: Path) -> Non
         assert caught.value.source_line.startswith("null_run at")
 
 
-# OpenOCD's scripts: the real OpenOCD reads them, and goes as far as it can without an adapter.
+# OpenOCD's scripts: OpenOCD reads them, and continues as far as possible without an adapter.
 
 
 def test_openocd_reads_the_scripts_and_lacks_only_the_probe(tmp_path: Path) -> None:
@@ -194,21 +194,21 @@ def test_adapter_without_a_board_has_an_empty_chain(tmp_path: Path) -> None:
     assert "the board's JTAG chain is not there" in caught.value.hint
 
 
-def test_the_scripts_set_what_the_board_needs() -> None:
+def test_scripts_configure_reset_and_target() -> None:
     config = boards.load(_NAME).openocd_config
-    ask = "echo [reset_config]; echo [target current]; echo [zynq.cpu0 cget -event gdb-attach]; shutdown"
-    done = subprocess.run(
-        ["openocd", "-c", _DUMMY, "-f", config, "-c", ask], capture_output=True, text=True, timeout=20, check=False
+    commands = "echo [reset_config]; echo [target current]; echo [zynq.cpu0 cget -event gdb-attach]; shutdown"
+    completed = subprocess.run(
+        ["openocd", "-c", _DUMMY, "-f", config, "-c", commands], capture_output=True, text=True, timeout=20, check=False
     )
-    assert "srst_only" in done.stderr
-    assert "connect_deassert_srst" in done.stderr
-    assert "zynq.cpu0\n" in done.stderr
-    assert "halt 500" in done.stderr
+    assert "srst_only" in completed.stderr
+    assert "connect_deassert_srst" in completed.stderr
+    assert "zynq.cpu0\n" in completed.stderr
+    assert "halt 500" in completed.stderr
 
 
 @pytest.mark.slow
 def test_second_core_stays_halted(doubler: Library, tmp_path: Path) -> None:
-    """Whatever it was booted with would go on in the memory that the image is in."""
+    """A running second core would execute code in the image's memory."""
     board = boards.load(f"{_NAME}:memory=ddr")
     with attach(board, "virtual", log_directory=tmp_path) as connection:
         connection.program(firmware.build(board, [doubler]))
@@ -218,8 +218,8 @@ def test_second_core_stays_halted(doubler: Library, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_probe_of_another_board_is_refused(board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The USB bus is a fake, and a virtual STM32F746 is what is at the probe's other end."""
+def test_probe_of_another_board_is_refused(board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The USB bus is a fake, and a virtual STM32F746 is at the probe's other end."""
     probe = Probe("ftdi", 0x0403, 0x6010, "003017A4C8B0", "1-2.1", 1, 7, "Digilent", False, "")
     monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
     with start_virtual(board, tmp_path / "chip") as chip:
@@ -237,14 +237,14 @@ def test_a_probe_of_another_board_is_refused(board: Board, tmp_path: Path, monke
 
 @dataclass(frozen=True)
 class _Port:
-    """A serial device as pyserial lists it."""
+    """A serial device, as in pyserial's list."""
 
     device: str
     serial_number: str
     location: str | None
 
 
-def test_the_serial_line_is_the_probe_s_second_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serial_line_is_the_probes_second_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     """An FT2232H is two serial devices to Linux, and the first one is JTAG."""
     ports = [
         _Port("/dev/ttyUSB0", "SOMEBODY", "1-1:1.1"),
@@ -259,7 +259,7 @@ def test_the_serial_line_is_the_probe_s_second_interface(monkeypatch: pytest.Mon
     assert serial_ports("NOBODY", 1) == ()
 
 
-def test_no_probe_is_told_from_the_emulated_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_probe_is_an_error_only_for_physical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = boards.load(_NAME)
     monkeypatch.setattr(choice, "detect", lambda known: Detection((), "no USB here"))
     with pytest.raises(ProbeError, match="there is no probe for pynq-z1: no USB here"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board riscv-spike: its counts, its arithmetic, its base address, and Spike where it is installed."""
+"""The board riscv-spike: its counts, its arithmetic, its base address, and Spike if it is installed."""
 
 import shutil
 import subprocess
@@ -24,7 +24,7 @@ from utvm.probe.virtual import start_jtag
 from utvm.selection import BoardSelection
 from utvm.session import HostDriven
 
-# Most of it starts an emulator.
+# Most tests start an emulator.
 pytestmark = pytest.mark.slow
 
 _CORES = ("riscv-spike:core=rv32", "riscv-spike:core=rv64")
@@ -45,7 +45,7 @@ _FLOATS = handwritten(
 )
 
 
-def _changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> Board:
+def _change_board(folder: Path, change: Callable[[dict[str, Any]], None]) -> Board:
     """Return the board with other data."""
     target = folder / "riscv-spike"
     shutil.copytree(boards.load("riscv-spike").directory, target)
@@ -55,19 +55,19 @@ def _changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> Board:
     return boards.load(str(target))
 
 
-def _moved(folder: Path, *addresses: int) -> Board:
+def _move_regions(folder: Path, *addresses: int) -> Board:
     """Return the board with its regions at other addresses."""
 
     def change(content: dict[str, Any]) -> None:
         for region, address in zip(content["memory"], addresses, strict=True):
             region["address"] = address
 
-    return _changed(folder, change)
+    return _change_board(folder, change)
 
 
 @pytest.mark.parametrize("name", _CORES)
-def test_every_instruction_is_counted_by_our_hart_as_by_qemu(name: str, tmp_path: Path) -> None:
-    """A round is two instructions, whatever else a run takes (RISC-V Instruction Set Manual, Volume I)."""
+def test_model_and_qemu_count_the_same_instructions(name: str, tmp_path: Path) -> None:
+    """A round is two instructions (RISC-V Instruction Set Manual, Volume I)."""
     counts = {}
     for driver in _DRIVERS:
         board = boards.load(f"{name},driver={driver}")
@@ -85,7 +85,7 @@ def test_every_instruction_is_counted_by_our_hart_as_by_qemu(name: str, tmp_path
 
 @pytest.mark.parametrize("name", _CORES)
 def test_float_results_equal_numpy(name: str, tmp_path: Path) -> None:
-    """Nothing is fused that numpy does not fuse; every NaN is the canonical one (Volume I, 11.3)."""
+    """Only operations that numpy fuses are fused; every NaN is the canonical one (Volume I, 11.3)."""
     board = boards.load(name)
     a, b, c = np.float32(1 + 2**-12), np.float32(1 + 2**-12), np.float32(-1)
     fused = np.float32(np.float64(a) * np.float64(b) + np.float64(c))
@@ -107,8 +107,8 @@ def test_float_results_equal_numpy(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("core", ["rv32", "rv64"])
-def test_another_base_address_is_a_change_of_data_alone(core: str, doubler: Library, tmp_path: Path) -> None:
-    moved = _moved(tmp_path, 0x8400_0000, 0x8600_0000, 0x87F0_0000)
+def test_base_address_is_set_by_data_alone(core: str, doubler: Library, tmp_path: Path) -> None:
+    moved = _move_regions(tmp_path, 0x8400_0000, 0x8600_0000, 0x87F0_0000)
     board = boards.load(f"{moved.directory}:core={core},driver=qemu")
     image = firmware.build(board, [doubler])
     assert image.segments[0][0] == 0x8400_0000
@@ -119,31 +119,31 @@ def test_another_base_address_is_a_change_of_data_alone(core: str, doubler: Libr
             session.reset()
 
 
-def test_an_image_for_memory_far_below_is_linked_there(doubler: Library, tmp_path: Path) -> None:
-    """The base address that early users of Spike gave it; in QEMU's machine, there is no memory."""
-    board = _moved(tmp_path, 0x1001_0000, 0x1201_0000, 0x1401_0000)
+def test_image_is_linked_at_a_low_address(doubler: Library, tmp_path: Path) -> None:
+    """The base address that Spike's early users chose; QEMU's machine has no memory there."""
+    board = _move_regions(tmp_path, 0x1001_0000, 0x1201_0000, 0x1401_0000)
     image = firmware.build(board, [doubler])
     assert image.segments[0][0] == 0x1001_0000
     assert image.region_of(image.symbols["utvm_arena"]) == "data"
 
 
-def _with_program(folder: Path, program: str) -> Board:
+def _change_program(folder: Path, program: str) -> Board:
     """Return the board with another program for Spike."""
-    return _changed(folder, lambda content: content["virtual"]["simulator"].update(program=program))
+    return _change_board(folder, lambda content: content["virtual"]["simulator"].update(program=program))
 
 
-def test_without_spike_our_model_stands_in(tmp_path: Path) -> None:
-    board = _with_program(tmp_path, "no-such-spike")
+def test_model_replaces_a_missing_spike(tmp_path: Path) -> None:
+    board = _change_program(tmp_path, "no-such-spike")
     assert "OpenOCD" in choose(board, BoardSelection()).capabilities
     with attach(board, "auto", log_directory=tmp_path) as connection:
         assert "VIRTUAL board, a software model, JTAG by remote_bitbang" in connection.describe()
-    said = (tmp_path / "openocd.log").read_text()
-    assert "Examined RISC-V core; found 1 harts" in said
-    assert "Error" not in said
+    log = (tmp_path / "openocd.log").read_text()
+    assert "Examined RISC-V core; found 1 harts" in log
+    assert "Error" not in log
 
 
-def _stand_in(folder: Path) -> str:
-    """Return a program that stands in for Spike, as the board's file names one."""
+def _write_stand_in(folder: Path) -> str:
+    """Write a program that replaces Spike, and return its path for the board's file."""
     path = folder / "spike-stand-in"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} {_STAND_IN} "$@"\n')
     path.chmod(0o755)
@@ -151,46 +151,46 @@ def _stand_in(folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_openocd_finds_the_tap_of_what_stands_in_for_spike(tmp_path: Path) -> None:
-    """The real OpenOCD with the board's script, on a stand-in that has no core."""
-    board = _with_program(tmp_path, _stand_in(tmp_path))
-    able = choose(board, BoardSelection()).capabilities
-    assert "OpenOCD" in able
-    assert not able & {"console", "memory while running", "flash"}
+def test_openocd_finds_the_tap_of_spikes_stand_in(tmp_path: Path) -> None:
+    """OpenOCD with the board's script, on a stand-in that has no core."""
+    board = _change_program(tmp_path, _write_stand_in(tmp_path))
+    capabilities = choose(board, BoardSelection()).capabilities
+    assert "OpenOCD" in capabilities
+    assert not capabilities & {"console", "memory while running", "flash"}
     with pytest.raises(ProbeError, match="the target does not answer"), attach(board, "auto", log_directory=tmp_path):
         pass
-    said = (tmp_path / "openocd.log").read_text()
-    assert "JTAG tap: riscv.cpu tap/device found: 0xdeadbeef" in said
-    assert "UNEXPECTED" not in said
+    log = (tmp_path / "openocd.log").read_text()
+    assert "JTAG tap: riscv.cpu tap/device found: 0xdeadbeef" in log
+    assert "UNEXPECTED" not in log
     assert "Listening for remote bitbang connection on port" in (tmp_path / "spike.log").read_text()
 
 
-def test_a_spike_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
+def test_spike_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
     program = tmp_path / "spike"
     program.write_text("#!/bin/sh\necho 'unknown ISA string' >&2\nexit 1\n")
     program.chmod(0o755)
-    board = _with_program(tmp_path, str(program))
+    board = _change_program(tmp_path, str(program))
     with pytest.raises(ProbeError, match="unknown ISA string"), attach(board, "auto", log_directory=tmp_path):
         pass
 
 
-def test_a_simulator_without_an_emulator_is_refused(tmp_path: Path) -> None:
+def test_simulator_without_an_emulator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="either a model or an emulator"):
-        _changed(tmp_path, lambda content: content["virtual"].pop("emulator"))
+        _change_board(tmp_path, lambda content: content["virtual"].pop("emulator"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", by_day(_CORES, _CORES[0]))
-def test_packets_pass_through_rtt_whatever_a_pointer_takes(name: str, tmp_path: Path) -> None:
-    words = ("--board", f"{name},driver=qemu", "--suite", "rpc", "-k", "rtt", "--report-dir", tmp_path)
-    done = inv("hil", *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+def test_packets_pass_through_rtt_on_each_core(name: str, tmp_path: Path) -> None:
+    arguments = ("--board", f"{name},driver=qemu", "--suite", "rpc", "-k", "rtt", "--report-dir", tmp_path)
+    completed = inv("hil", *arguments)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "5 passed" in completed.stdout
 
 
 @pytest.mark.parametrize("name", _CORES)
-def test_openocd_by_itself_drives_our_hart(name: str, tmp_path: Path) -> None:
-    """No client of ours: memory in every width, registers, steps, a breakpoint, a reset."""
+def test_openocd_alone_drives_the_model(name: str, tmp_path: Path) -> None:
+    """Without a client: memory in every width, registers, steps, a breakpoint, a reset."""
     board = boards.load(name)
     commands = (
         "gdb_port disabled; telnet_port disabled; tcl_port disabled",
@@ -206,7 +206,7 @@ def test_openocd_by_itself_drives_our_hart(name: str, tmp_path: Path) -> None:
         "reset halt",
         "echo reset:[get_reg -force pc]:[read_memory 0x80000000 32 1]",
         "echo nowhere:[catch {read_memory 0x70000000 32 1}]",
-        # The timer's comparison is with 0, the floating-point unit is off, and an ecall is from user mode.
+        # The timer compares with 0, the floating-point unit is off, and an ecall is from user mode.
         "write_memory 0x02004000 32 {0 0}; echo mip:[get_reg -force mip]; echo fcsr:[get_reg -force fcsr]",
         "reg mtvec 0x80000000; reg priv 0; echo mode:[get_reg -force priv]",
         "write_memory 0x80000020 32 {0x00000073}; reg pc 0x80000020; step",
@@ -217,11 +217,11 @@ def test_openocd_by_itself_drives_our_hart(name: str, tmp_path: Path) -> None:
         assert machine.health_match
         assert board.virtual.jtag
         select = board.virtual.jtag.probe.format(pins=machine.health_match["pins"])
-        words = [word for command in (select, *commands) for word in ("-c", command)]
-        done = subprocess.run(
-            ["openocd", "-f", board.openocd_config, *words], capture_output=True, text=True, check=True, timeout=60
+        options = [option for command in (select, *commands) for option in ("-c", command)]
+        completed = subprocess.run(
+            ["openocd", "-f", board.openocd_config, *options], capture_output=True, text=True, check=True, timeout=60
         )
-    said = "".join(done.stderr.split())
+    output = "".join(completed.stderr.split())
     digits = board.cpu[2:4]
     zeros = "0" * (8 if digits == "64" else 0)
     for expected in (
@@ -235,4 +235,4 @@ def test_openocd_by_itself_drives_our_hart(name: str, tmp_path: Path) -> None:
         "mode:priv0x00",
         f"after:priv0x03mcause0x{zeros}00000008",
     ):
-        assert expected in said, done.stderr
+        assert expected in output, completed.stderr

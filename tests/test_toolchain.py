@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compilers make of a source, wherever that lies."""
+"""Object files do not depend on the folder of their source."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from utvm.toolchain.compiler import DIRECTORY, Toolchain
 _C = '#include "number.h"\nint number(void) { return NUMBER; }\nconst char *file(void) { return __FILE__; }\n'
 
 
-def _objects(toolchain: Toolchain, folder: Path, stand_in: Path) -> list[bytes]:
-    """Compile C with a header and assembler in a folder, under the name of another."""
+def _compile(toolchain: Toolchain, folder: Path, stand_in: Path) -> list[bytes]:
+    """Compile C with a header, and assembler, in a folder; the objects name another folder."""
     (folder / "work").mkdir(parents=True)
     files = {"number.h": "#define NUMBER 7\n", "number.c": _C, "empty.S": '#include "number.h"\n  .byte NUMBER\n'}
     for name, text in files.items():
@@ -23,13 +23,13 @@ def _objects(toolchain: Toolchain, folder: Path, stand_in: Path) -> list[bytes]:
         include=[folder],
         path_map=[(folder, str(stand_in)), (folder / "work", "/made")],
     ) as objects:
-        return [made.read_bytes() for made, _ in objects.files]
+        return [path.read_bytes() for path, _ in objects.files]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
 def test_placeholder_folder_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
-    """As a container does, which has the checkout where debug information says that every checkout is."""
+    """As in a container, which has the checkout at the path that debug information names for every checkout."""
     stand_in = tmp_path / "stands for all"
-    c, assembler = _objects(Toolchain(name), stand_in, stand_in)
-    assert [c, assembler] == _objects(Toolchain(name), tmp_path / "some other place", stand_in)
+    c, assembler = _compile(Toolchain(name), stand_in, stand_in)
+    assert [c, assembler] == _compile(Toolchain(name), tmp_path / "some other place", stand_in)
     assert f"{stand_in}/number.c".encode() in c

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hil_tests.programs import handwritten
-from tests.processes import gone
+from tests.processes import has_ended
 from utvm import boards, firmware
 from utvm.base.process.service import Service
 from utvm.boards.parts import Emulator
@@ -174,7 +174,7 @@ def test_hang_during_an_endless_run_is_noticed(
         timer.start()
         session.run("sleeper", [np.ones(4, dtype=np.int32)])
     assert "ended unexpectedly" in _wait_for_end(connection)
-    assert gone(pid)
+    assert has_ended(pid)
 
 
 @pytest.mark.nightly  # the same code notices a hang during a run
@@ -184,4 +184,4 @@ def test_hang_during_a_memory_read_is_noticed(stop_timer: tuple[Connection, int,
     with pytest.raises((ProbeError, BoardError)):
         connection.read_memory(connection.board.region(connection.board.layout.code).address, 4)
     assert "ended unexpectedly" in _wait_for_end(connection)
-    assert gone(pid)
+    assert has_ended(pid)

@@ -19,8 +19,8 @@ import pytest
 from tests.cli.running import inv
 from tests.farm.farms import Farm, two_hosts, until
 from tests.history.reports import report_of, write
+from tests.other_user import Address, connect_as_other_user, listening_addresses, needs_root
 from tests.session.served import served
-from tests.strangers import Address, knock, listening, needs_root
 from utvm.base.process.peer import OwnerOnlySocket
 from utvm.errors import ProvisionError
 from utvm.farm import client
@@ -57,9 +57,9 @@ def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     options = ["--format", "pages", "--serve", "0", *(["--anyone"] if anyone else [])]
     with _started(tmp_path, "history.export", *options, ready="http://") as (output, process):
         assert (_ANYONE if anyone else _OWN) in output
-        addresses = listening(process.pid)
+        addresses = listening_addresses(process.pid)
         assert len(addresses) == 1
-        assert knock(addresses, 12 if anyone else 200) == ({*addresses} if anyone else set())
+        assert connect_as_other_user(addresses, 12 if anyone else 200) == ({*addresses} if anyone else set())
         url = re.search(r"http://\S+", output)
         assert url
         with urllib.request.urlopen(url[0], timeout=20) as reply:
@@ -72,10 +72,10 @@ def test_rpc_server_of_a_board(tmp_path: Path, anyone: bool) -> None:
     options = ["--anyone"] if anyone else []
     with served(tmp_path, "--board", "host", *options) as board:
         assert (_ANYONE if anyone else _OWN) in board.output()
-        addresses = listening(board.process.pid)
+        addresses = listening_addresses(board.process.pid)
         server = Address("", board.address, board.port)
-        assert knock(addresses, 12 if anyone else 200) == ({server} if anyone else set())
-        assert knock(addresses, 20, uid=0) == {server}
+        assert connect_as_other_user(addresses, 12 if anyone else 200) == ({server} if anyone else set())
+        assert connect_as_other_user(addresses, 20, uid=0) == {server}
 
 
 def test_external_address_needs_anyone() -> None:
@@ -94,9 +94,9 @@ def test_farm(tmp_path: Path, anyone: bool) -> None:
     words = ("farm.up", "--port", port, *(["--anyone"] if anyone else []), "--virtual", "host")
     with _started(tmp_path, *words, ready="boards are offered") as (output, process):
         assert (_ANYONE if anyone else _OWN) in output
-        addresses = listening(process.pid)
+        addresses = listening_addresses(process.pid)
         door = Address("", "127.0.0.1", int(port))
-        assert knock(addresses, 12 if anyone else 200) == ({door} if anyone else set())
+        assert connect_as_other_user(addresses, 12 if anyone else 200) == ({door} if anyone else set())
         proxy = "http://127.0.0.1:9"
         listed = farm.inv("farm.list", http_proxy=proxy, https_proxy=proxy, grpc_proxy=proxy)
         assert (listed.returncode, "host, process" in listed.stdout) == (0, True), listed.stderr
@@ -141,9 +141,9 @@ def test_coordinator_of_another_user_must_be_named(monkeypatch: pytest.MonkeyPat
 def test_tracker(tmp_path: Path) -> None:
     """TVM's own tracker serves everyone; ours needs ``tracker._tracker_server`` to take a listening socket."""
     with _run([sys.executable, "-m", "utvm.tuning.tracker"], "the tracker listens on port") as process:
-        addresses = listening(process.pid)
-        assert knock(addresses, 200) == set()
-        assert knock(addresses, 20, uid=0) == {*addresses}
+        addresses = listening_addresses(process.pid)
+        assert connect_as_other_user(addresses, 200) == set()
+        assert connect_as_other_user(addresses, 20, uid=0) == {*addresses}
 
 
 @contextlib.contextmanager
@@ -165,9 +165,9 @@ def test_search_on_leased_boards(tmp_path: Path) -> None:
             until(run, "boards with the key")
             tries = 0
             while run.poll() is None and tries < 2000:
-                addresses = listening(run.pid)
+                addresses = listening_addresses(run.pid)
                 if addresses:
-                    assert knock(addresses, 60) == set()
+                    assert connect_as_other_user(addresses, 60) == set()
                     tries += 60
             output, _ = run.communicate(timeout=300)
         assert run.returncode == 0, output
@@ -181,12 +181,12 @@ def test_virtual_board(tmp_path: Path, anyone: bool) -> None:
     words = ("board.virtual", "--board", "stm32f746", "--port", "0", "--usb", "cmsis-dap", "--listen", "0")
     with _started(tmp_path, *words, *(["--anyone"] if anyone else []), ready="power off") as (output, process):
         assert (_ANYONE if anyone else _OWN) in output
-        addresses = listening(process.pid)
+        addresses = listening_addresses(process.pid)
         assert len(addresses) == 3
         # A server of one client answers the first connection; the others wait in vain.
-        reached = knock(addresses, 36 if anyone else 200)
+        reached = connect_as_other_user(addresses, 36 if anyone else 200)
         assert bool(reached) == anyone
-        assert anyone or len(knock(addresses, 60, uid=0)) >= 1
+        assert anyone or len(connect_as_other_user(addresses, 60, uid=0)) >= 1
 
 
 @pytest.mark.slow
@@ -198,6 +198,6 @@ def test_rpc_server_with_a_vta(anyone: bool) -> None:
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         server = Address("", "127.0.0.1", int(process.stdout.readline()))
-        assert knock([server], 20) == ({server} if anyone else set())
-        assert anyone or knock([server], 20, uid=0) == {server}
+        assert connect_as_other_user([server], 20) == ({server} if anyone else set())
+        assert anyone or connect_as_other_user([server], 20, uid=0) == {server}
         process.communicate("\n", timeout=60)

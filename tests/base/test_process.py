@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import gone
+from tests.processes import has_ended
 from utvm.base.process.run import run_tool, version_of
 from utvm.base.process.service import Service, Subprocess
 from utvm.errors import ProbeError, ToolchainError
@@ -31,14 +31,14 @@ def test_service_is_ready_after_its_health_line(tmp_path: Path) -> None:
         assert service.health_match and service.health_match["port"] == "42"
         assert service.running
         pid = service.pid
-    assert gone(pid)
+    assert has_ended(pid)
 
 
 def test_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready 1'); time.sleep(60)"
     with _service(tmp_path, code, stop_timeout=0.2) as service:
         pid = service.pid
-    assert gone(pid)
+    assert has_ended(pid)
 
 
 def test_children_of_a_service_end_with_it(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_children_of_a_service_end_with_it(tmp_path: Path) -> None:
     with _service(tmp_path, code) as service:
         assert service.health_match
         child = int(service.health_match["port"])
-    assert gone(child)
+    assert has_ended(child)
 
 
 @pytest.mark.parametrize("again", ["", "raise_on_signals(); "], ids=["", "begun again"])
@@ -98,13 +98,13 @@ def test_silent_service_is_an_error_and_is_ended(tmp_path: Path) -> None:
     service = _service(tmp_path, "import time; time.sleep(60)", start_timeout=0.5)
     with pytest.raises(ProbeError, match=r"not ready after 0\.5 s"), service:
         pass
-    assert gone(service.pid)
+    assert has_ended(service.pid)
 
 
 def test_check_notices_a_killed_service(tmp_path: Path) -> None:
     with _service(tmp_path, "import time; print('ready 1'); time.sleep(60)") as service:
         os.kill(service.pid, signal.SIGKILL)
-        assert gone(service.pid)
+        assert has_ended(service.pid)
         with pytest.raises(ProbeError, match="helper ended unexpectedly"):
             service.check()
 
@@ -137,7 +137,7 @@ def test_service_ends_with_its_parent(tmp_path: Path, number: signal.Signals) ->
         child = int(parent.stdout.readline())
         parent.send_signal(number)
         parent.wait(10)
-    assert gone(child)
+    assert has_ended(child)
 
 
 def test_missing_tool_is_named() -> None:
@@ -160,7 +160,7 @@ def test_subprocess_reports_its_exit_code(tmp_path: Path) -> None:
     with Subprocess("helper", _python(code), log=tmp_path / "log", error=ProbeError, cwd=tmp_path) as job:
         with pytest.raises(RuntimeError, match="helper has not ended"):
             _ = job.exit_code
-        assert gone(job.pid)
+        assert has_ended(job.pid)
         assert not job.running
         assert job.exit_code == 5
         assert job.log_tail() == str(tmp_path)
@@ -175,7 +175,7 @@ def test_subprocess_may_end_itself(tmp_path: Path) -> None:
         while not job.log_tail():
             assert job.running
         job.ask_to_end()
-        assert gone(job.pid)
+        assert has_ended(job.pid)
         assert job.exit_code == 1
     assert job.log_tail().endswith("in order")
 
@@ -183,7 +183,7 @@ def test_subprocess_may_end_itself(tmp_path: Path) -> None:
 def test_running_subprocess_is_ended(tmp_path: Path) -> None:
     with Subprocess("helper", _python("import time; time.sleep(60)"), log=tmp_path / "log", error=ProbeError) as job:
         pid = job.pid
-    assert gone(pid)
+    assert has_ended(pid)
 
 
 @pytest.mark.parametrize(

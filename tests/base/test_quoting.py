@@ -26,7 +26,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tests import quoting as readers
-from tests.quoting import check, strings
+from tests.quoting import check, hostile_strings
 from utvm.base.text import quoting
 from utvm.base.text.quoting import archive_member, comment, printable
 from utvm.base.text.templates import templates_of
@@ -159,7 +159,7 @@ _NO_BYTES = "\ud800-\udc7f\udd00-\udfff"
 
 @MANY
 def test_openocd_reads_text_as_one_word(count: int, tmp_path: Path) -> None:
-    texts = strings(count, f"\0\1\2\3{_NO_BYTES}")
+    texts = hostile_strings(count, f"\0\1\2\3{_NO_BYTES}")
     values = readers.openocd([quoting.tcl(text) for text in texts], tmp_path)
     check(values[::2], texts, os.fsencode)
     check([value for value in values[1::2] if value != b"{}"], [text for text in texts if text], os.fsencode)
@@ -167,19 +167,19 @@ def test_openocd_reads_text_as_one_word(count: int, tmp_path: Path) -> None:
 
 @MANY
 def test_gdb_reads_text_as_one_argument(count: int, tmp_path: Path) -> None:
-    texts = [f"x{text}x" for text in strings(count, f"\0\n\r{_NO_BYTES}")]
+    texts = [f"x{text}x" for text in hostile_strings(count, f"\0\n\r{_NO_BYTES}")]
     check(readers.gdb([quoting.gdb(text) for text in texts], tmp_path), texts, os.fsencode)
 
 
 @MANY
 def test_shell_reads_text_as_one_word(count: int, tmp_path: Path) -> None:
-    texts = strings(count, f"\0{_NO_BYTES}")
+    texts = hostile_strings(count, f"\0{_NO_BYTES}")
     check(readers.shell([shlex.quote(text) for text in texts], tmp_path), texts, os.fsencode)
 
 
 @MANY
 def test_ssh_reads_text_as_one_path(count: int, tmp_path: Path) -> None:
-    texts = [f"{number}{text}x" for number, text in enumerate(strings(count, f"\0\n\r{_NO_BYTES}"))]
+    texts = [f"{number}{text}x" for number, text in enumerate(hostile_strings(count, f"\0\n\r{_NO_BYTES}"))]
     paths = readers.ssh([quoting.ssh_config(text) for text in texts], tmp_path)
     # ssh prints a path before it expands percent signs.
     check([path.replace(b"%%", b"%") for path in paths], texts, os.fsencode)
@@ -187,21 +187,21 @@ def test_ssh_reads_text_as_one_path(count: int, tmp_path: Path) -> None:
 
 @MANY
 def test_compiler_reads_text_as_one_string(count: int, tmp_path: Path) -> None:
-    texts = strings(count)
+    texts = hostile_strings(count)
     values = readers.gcc([quoting.c_string(text) for text in texts], [comment(text) for text in texts], tmp_path)
     check(values, texts, lambda text: text.encode("utf-8", "backslashreplace"))
 
 
 @MANY
 def test_linker_reads_text_as_one_name(count: int, tmp_path: Path) -> None:
-    names = [quoting.linker_name(f"{number}{text}") for number, text in enumerate(strings(count))]
+    names = [quoting.linker_name(f"{number}{text}") for number, text in enumerate(hostile_strings(count))]
     check(readers.linker(names, tmp_path), [name.strip('"').rstrip() for name in names], str.encode)
 
 
 @MANY
 def test_parsers_read_text_unchanged(count: int) -> None:
     page = templates_of("utvm.hil", html=True).from_string("<p title='{{ text }}'>{{ text }}</p>")
-    for text in strings(count):
+    for text in hostile_strings(count):
         plain = quoting.encodable(text)
         assert yaml.safe_load(quoting.yaml_string(text)) == plain
         assert yaml.load(quoting.yaml_string(text), yaml.CSafeLoader) == plain

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.copies import begin_copy
+from tests.copies import start_copy
 
 _COLUMNS = {"COLUMNS": "200"}
 _READ_AT_START = ("FORCE_COLOR", "LD_PRELOAD", "NO_COLOR", "PYTHON", "TERM", "TMPDIR")
@@ -36,7 +36,7 @@ def _run_in_copy(
     with tempfile.TemporaryDirectory() as folder:
         output, errors = Path(folder) / "out", Path(folder) / "err"
         run = functools.partial(_run, command[2:], int(environment["COLUMNS"]))
-        copy = begin_copy(run, cwd, environment, output, errors)
+        copy = start_copy(run, cwd, environment, output, errors)
         copy.join(timeout)
         if copy.exitcode is None:
             copy.kill()

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.environment.lock_maker import files_in
-from tests.processes import gone, may_make_mounts
+from tests.processes import has_ended, may_make_mounts
 from utvm.environment import debian
 from utvm.environment.locked import Store, fetch, load_lock_files
 from utvm.environment.recipe import load_recipe
@@ -237,7 +237,7 @@ def test_ended_build_leaves_no_processes(small: Path, tmp_path: Path, number: si
     finally:
         builder.kill()
         builder.communicate()
-    assert all(gone(process.pid) for process in descendants)
+    assert all(has_ended(process.pid) for process in descendants)
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
     if number is signal.SIGINT:
         assert files_in(tmp_path / "layers") == []

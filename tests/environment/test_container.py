@@ -24,7 +24,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.own_engine import own_engine
-from tests.processes import below
+from tests.processes import descendants
 from utvm.environment.container import LABEL
 from utvm.environment.engine import current_owner
 from utvm.environment.locked import load_lock_files
@@ -338,7 +338,9 @@ def test_lost_engine_is_one_message(built: dict[str, Any]) -> None:
         )
         assert loaded.returncode == 0, loaded.stderr
         with _running(address) as running:
-            (engine,) = [process for process in below(os.getpid(), f"--host={address}") if process.name() == "dockerd"]
+            (engine,) = [
+                process for process in descendants(os.getpid(), f"--host={address}") if process.name() == "dockerd"
+            ]
             engine.kill()
             assert running.wait(60) == 3
             assert running.stderr is not None

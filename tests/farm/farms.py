@@ -16,7 +16,7 @@ from typing import IO, Any
 import psutil
 
 from tests.cli.running import inv
-from tests.processes import below
+from tests.processes import descendants
 from utvm.base.process.run import free_port
 from utvm.base.storage.cache import cache_root
 from utvm.farm import client
@@ -114,7 +114,7 @@ def kill_lease_holder(pid: int) -> None:
     """Kill the helper that holds a lease of a run, as soon as there is one."""
 
     def kill() -> bool:
-        for helper in below(pid, str(HELPER)):
+        for helper in descendants(pid, str(HELPER)):
             # It may have ended already; then try the next one.
             with contextlib.suppress(psutil.NoSuchProcess):
                 helper.kill()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.farm.farms import HELPER, LONG, Farm, find_process, until, wait_for
-from tests.processes import below
+from tests.processes import descendants
 from utvm.farm.client import LeaseHolder, labgrid_python
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def test_runs_of_a_computer_wait_in_order_as_one_client(tmp_path: Path) -> None:
                 time.sleep(0.1)
         assert len(client.call("list")["waiting"]) == 1
         # After the first in line is ended, the second is first, and the ended one queues again as the last.
-        sorted(below(os.getpid(), str(HELPER)), key=psutil.Process.create_time)[2].terminate()
+        sorted(descendants(os.getpid(), str(HELPER)), key=psutil.Process.create_time)[2].terminate()
         runs.append(runs.pop(0))
         wait_for(lambda: not any(run.poll() for run in runs) and len(client.call("list")["waiting"]) == 1)
         other.call("release")

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from tests.signals import with_usual_signals
+from tests.signals import reset_signals
 from utvm.base.process.service import end_process
 from utvm.pages import pages_of
 from utvm.paths import ROOT
@@ -88,7 +88,7 @@ class Prepared:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[child_end.fileno()],
                 start_new_session=True,
-                preexec_fn=with_usual_signals,  # noqa: PLW1509
+                preexec_fn=reset_signals,  # noqa: PLW1509
             )
 
     def close(self) -> None:

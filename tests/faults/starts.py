@@ -18,7 +18,7 @@ import psutil
 
 from tests.faults.place import environment_of
 from tests.faults.surroundings import Surroundings
-from tests.signals import with_usual_signals
+from tests.signals import reset_signals
 from utvm.paths import ROOT
 
 _MARK = "UTVM_FAULTS_START"
@@ -102,7 +102,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str], action: str, amou
 
 def _limit(action: str, amount: float) -> None:
     """Set the limit, in the process that becomes the command."""
-    with_usual_signals()
+    reset_signals()
     limits: dict[str, tuple[int, int]] = {
         "memory": (resource.RLIMIT_AS, int((40 + amount * 560) * (1 << 20))),
         "very little memory": (resource.RLIMIT_AS, int((2 + amount * 38) * (1 << 20))),

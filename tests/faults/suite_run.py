@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from tests.faults.prepared import Copy, Prepared
-from tests.signals import with_usual_signals
+from tests.signals import reset_signals
 from utvm.paths import ROOT
 
 _MARK = "UTVM_FAULTS_RUN"
@@ -122,7 +122,7 @@ class SuiteRun:
                 stderr=writing,
                 # A session of its own: Ctrl-C in the campaign's terminal does not reach the run.
                 start_new_session=True,
-                preexec_fn=with_usual_signals,
+                preexec_fn=reset_signals,
             )
         os.close(writing)
         self._reader = threading.Thread(target=self._drain, args=(reading,), daemon=True)

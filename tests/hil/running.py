@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.copies import begin_copy
-from tests.signals import with_usual_signals
+from tests.copies import start_copy
+from tests.signals import reset_signals
 
 ROOT = Path(__file__).parents[2]
 _USB_BUS = Path(__file__).parent / "usb_bus"
@@ -64,13 +64,13 @@ Runner = Callable[..., FinishedRun]
 
 
 def _run_pytest(words: list[str]) -> None:
-    with_usual_signals()
+    reset_signals()
     sys.argv = ["pytest", *words]
     sys.exit(pytest.console_main())
 
 
 def _start_pytest(words: list[str]) -> None:
-    with_usual_signals()
+    reset_signals()
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 
 
@@ -116,7 +116,7 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         )
         out, err = directory / "out", directory / "err"
         start = _start_pytest if usb or own_python else _run_pytest
-        process = begin_copy(functools.partial(start, words), directory, environment, out, err)
+        process = start_copy(functools.partial(start, words), directory, environment, out, err)
         assert process.pid
         try:
             if interrupt_with is not None:

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tests.probe.fake_usb import plug_in
-from tests.processes import gone
+from tests.processes import has_ended
 from utvm import boards
 from utvm.hil.nightly import count_parallel_jobs
 from utvm.paths import ROOT
@@ -218,7 +218,7 @@ def test_interrupt_ends_all_runs_and_keeps_reports(tmp_path: Path, number: signa
         night.process.kill()
     assert night.process.returncode == 3, night.stdout
     assert len(started) >= 2
-    assert all(gone(pid) for pid in started)
+    assert all(has_ended(pid) for pid in started)
     assert night.content["verdict"] == "interrupted"
     assert {label: entry["verdict"] for label, entry in night.boards.items()} == {
         "host": "passed",
@@ -238,7 +238,7 @@ def test_killed_run_leaves_no_processes(tmp_path: Path) -> None:
     night.process.kill()
     night.wait()
     assert len(started) >= 2
-    assert all(gone(pid) for pid in started)
+    assert all(has_ended(pid) for pid in started)
     # Completed boards have their reports.
     assert list(night.reports.glob("logs/*/host/suites/reports/latest/report.json"))
 

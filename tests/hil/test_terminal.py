@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.hil.running import ROOT
-from tests.signals import with_usual_signals
+from tests.signals import reset_signals
 
 _SUITE = (
     "import pathlib, time\ndef test_a(board):\n    pass\n"
@@ -34,7 +34,7 @@ def _start(folder: Path) -> tuple[int, int]:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        with_usual_signals()
+        reset_signals()
         os.execve(sys.executable, words, {**os.environ, **variables})
     os.set_blocking(terminal, False)
     while not (folder / "sleeping").exists():

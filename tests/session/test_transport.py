@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes import gone
+from tests.processes import has_ended
 from utvm.errors import BoardError, TransportError
 from utvm.probe.console import Console, FlowControl
 from utvm.session.transport import ChildProcess, Transport
@@ -56,7 +56,7 @@ def test_bytes_are_sent_both_ways(tmp_path: Path) -> None:
             cat.write(data)
             assert read_all(cat, len(data)) == data
         pid = cat.pid
-    assert gone(pid)
+    assert has_ended(pid)
 
 
 def test_read_keeps_its_time_limit(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_child_ignoring_sigterm_is_killed_with_its_children(tmp_path: Path) -> N
         while not line.endswith(b"\n"):
             line += helper.read(60.0)
         pid = helper.pid
-    assert gone(pid)
-    assert gone(int(line))
+    assert has_ended(pid)
+    assert has_ended(int(line))
 
 
 def test_use_of_a_closed_child_is_an_error(tmp_path: Path) -> None:

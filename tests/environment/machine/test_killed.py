@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.environment.machine.real import Real
-from tests.processes import below
+from tests.processes import descendants
 from utvm.environment.machine import libvirt
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def test_memory_survives_a_killed_suspend(up: Real) -> None:
 def test_machine_starts_after_its_restore_was_killed(up: Real, words: tuple[str, ...]) -> None:
     up.output("sh -c 'echo here >~/work; sync'")
 
-    _kill(up, *words, when=lambda running: bool(below(running.pid, "snapshot-revert")))
+    _kill(up, *words, when=lambda running: bool(descendants(running.pid, "snapshot-revert")))
     up.do("vm.up")
     up.do("vm.up", "--fresh")
     assert up.inv("vm.run", "cat ~/work").returncode == 1

@@ -21,7 +21,7 @@ import yaml
 from tests.cli.running import inv
 from tests.environment.machine.real import Real
 from tests.environment.reports import own_project, read_report, without_time_and_place
-from tests.processes import below
+from tests.processes import descendants
 from utvm import boards
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
@@ -329,7 +329,7 @@ def test_unplugged_probe_is_infrastructure_and_the_next_run_works(up: Real, tmp_
     reports = tmp_path / "reports"
     with _start_in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:
         _wait_for(running, "[ 5/")
-        (board,) = below(running.pid, "utvm.virtual")
+        (board,) = descendants(running.pid, "utvm.virtual")
         board.send_signal(signal.SIGUSR2)
         assert running.stdout is not None
         output = running.stdout.read()
@@ -372,7 +372,7 @@ def _flash_word(up: Real, serial: str) -> str:
 def test_interrupted_run_inside_is_reported_and_cleaned_up(up: Real, tmp_path: Path) -> None:
     with _start_in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", tmp_path) as running:
         _wait_for(running, "[ 2/")
-        started = below(running.pid, "utvm.virtual")
+        started = descendants(running.pid, "utvm.virtual")
         assert len(started) == 1
         running.send_signal(signal.SIGINT)
         assert running.stdout is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another user of this computer connects to whatever a run listens on: none answers, the verdict is right."""
+"""Another user of this computer connects to every socket of a run: none replies, and the verdict is right."""
 
 import itertools
 import json
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 Address = tuple[str, int] | str
 
 _OTHER_UID = 65534
-# GDB's protocol, remote_bitbang's, an ST-Link server's; to whom says nothing, a console and the like talk.
+# Greetings of GDB's protocol, remote_bitbang, and an ST-Link server; a console sends without a greeting.
 _GREETINGS = ("+$qSupported#37", "R", "\x01", "")
-_STRANGER = """
+_OTHER_USER = """
 import json, os, socket, sys
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
@@ -45,79 +45,78 @@ for line in sys.stdin:
 """
 
 
-class Stranger:
-    """A process of another user."""
+class OtherUser:
+    """A process of another user, which connects to sockets."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _STRANGER, str(_OTHER_UID)],
+            [sys.executable, "-I", "-S", "-c", _OTHER_USER, str(_OTHER_UID)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self.tries = 0
-        self.answered: list[Address] = []
+        self.replies: list[Address] = []
 
     def close(self) -> None:
-        """End it."""
         self._process.communicate()
 
-    def try_all_of(self, process: psutil.Process) -> None:
+    def connect_to_all(self, process: psutil.Process) -> None:
         """Connect to each socket of a process and its children, with every greeting."""
         for address, greeting in itertools.product(addresses_of(process), _GREETINGS):
             assert self._process.stdin and self._process.stdout
             print(json.dumps([address, greeting]), file=self._process.stdin, flush=True)
             self.tries += 1
             if self._process.stdout.readline() != "0\n":
-                self.answered.append(address)
+                self.replies.append(address)
 
 
 @pytest.fixture
-def stranger() -> Iterator[Stranger]:
-    stranger = Stranger()
-    yield stranger
-    stranger.close()
+def other_user() -> Iterator[OtherUser]:
+    other_user = OtherUser()
+    yield other_user
+    other_user.close()
 
 
 def addresses_of(process: psutil.Process) -> set[Address]:
     """Return the TCP ports and Unix sockets that a process and its children listen on."""
-    found: set[Address] = set()
-    for one in (process, *process.children(recursive=True)):
+    addresses: set[Address] = set()
+    for member in (process, *process.children(recursive=True)):
         try:
-            connections = one.net_connections("all")
+            connections = member.net_connections("all")
         except psutil.Error:
             continue  # it has ended
         for connection in connections:
             if connection.family == socket.AF_UNIX and connection.laddr:
                 name = str(connection.laddr)
-                found.add(f"\0{name[1:]}" if name.startswith("@") else name)
+                addresses.add(f"\0{name[1:]}" if name.startswith("@") else name)
             elif connection.status == psutil.CONN_LISTEN:
-                found.add(("127.0.0.1", connection.laddr.port))
-    return found
+                addresses.add(("127.0.0.1", connection.laddr.port))
+    return addresses
 
 
-def test_nobody_answers_another_user_while_a_board_is_open(stranger: Stranger, tmp_path: Path) -> None:
-    with attach(boards.load("stm32f746"), "virtual", log_directory=tmp_path) as bench:
-        bench.reset(halt=False)
+def test_open_board_does_not_answer_another_user(other_user: OtherUser, tmp_path: Path) -> None:
+    with attach(boards.load("stm32f746"), "virtual", log_directory=tmp_path) as connection:
+        connection.reset(halt=False)
         for _ in range(2):
-            stranger.try_all_of(psutil.Process())
-        assert bench.read_memory(0x20000000, 4) is not None
-    assert stranger.tries >= 16
-    assert stranger.answered == []
+            other_user.connect_to_all(psutil.Process())
+        assert connection.read_memory(0x20000000, 4) is not None
+    assert other_user.tries >= 16
+    assert other_user.replies == []
 
 
-def _run(words: tuple[str, ...], stranger: Stranger, folder: Path) -> str:
-    """Run a command to its end while another user connects to its sockets; return what it printed."""
+def _run(arguments: tuple[str, ...], other_user: OtherUser, folder: Path) -> str:
+    """Run a command to its end while another user connects to its sockets; return its output."""
     with (folder / "output").open("w+b") as output:
-        command = [sys.executable, "-m", "utvm", *words]
+        command = [sys.executable, "-m", "utvm", *arguments]
         with subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) as run:
             process = psutil.Process(run.pid)
             while run.poll() is None:
-                stranger.try_all_of(process)
+                other_user.connect_to_all(process)
                 time.sleep(0.01)
-        said = (folder / "output").read_text()
-    assert run.returncode == 0, said
-    return said
+        text = (folder / "output").read_text()
+    assert run.returncode == 0, text
+    return text
 
 
 @pytest.mark.slow
@@ -135,31 +134,31 @@ def _run(words: tuple[str, ...], stranger: Stranger, folder: Path) -> str:
         ("host", "rpc", "tcp", 0),
     ],
 )
-def test_nobody_answers_another_user_during_a_run(
-    board: str, suite: str, only: str, least: int, stranger: Stranger, tmp_path: Path
+def test_run_does_not_answer_another_user(
+    board: str, suite: str, only: str, least: int, other_user: OtherUser, tmp_path: Path
 ) -> None:
-    words = ("hil", "--board", board, "--suite", suite, "--report-dir", str(tmp_path / "reports"))
-    said = _run((*words, *(("-k", only) if only else ())), stranger, tmp_path)
-    assert "PASSED" in said
-    assert stranger.tries >= least
-    assert stranger.answered == []
+    arguments = ("hil", "--board", board, "--suite", suite, "--report-dir", str(tmp_path / "reports"))
+    output = _run((*arguments, *(("-k", only) if only else ())), other_user, tmp_path)
+    assert "PASSED" in output
+    assert other_user.tries >= least
+    assert other_user.replies == []
 
 
 @pytest.mark.slow
-def test_a_debugger_s_port_is_its_user_s_alone(stranger: Stranger) -> None:
-    elf_of = ("--model", str(ROOT / "models" / "digits" / "digits_int8.tflite"), "--board", "mps2-an500")
-    command = [sys.executable, "-m", "utvm", "board.gdb", *elf_of, "--port", str(port := free_port())]
+def test_debuggers_port_is_for_its_user_only(other_user: OtherUser) -> None:
+    options = ("--model", str(ROOT / "models" / "digits" / "digits_int8.tflite"), "--board", "mps2-an500")
+    command = [sys.executable, "-m", "utvm", "board.gdb", *options, "--port", str(port := free_port())]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         assert any(line.startswith(READY) for line in server.stdout)
         for _ in range(20):
-            stranger.try_all_of(psutil.Process(server.pid))
-        with socket.create_connection(("127.0.0.1", port)) as ours:
-            ours.sendall(b"+$qSupported#37")
-            assert ours.recv(1) == b"+"
-        stranger.try_all_of(psutil.Process(server.pid))
+            other_user.connect_to_all(psutil.Process(server.pid))
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"+$qSupported#37")
+            assert client.recv(1) == b"+"
+        other_user.connect_to_all(psutil.Process(server.pid))
         server.terminate()
-        server.wait(60)  # whoever was refused last holds nothing up
-    assert ("127.0.0.1", port) not in stranger.answered
-    assert stranger.tries >= 20
-    assert stranger.answered == []
+        server.wait(60)  # a refused connection does not delay the end
+    assert ("127.0.0.1", port) not in other_user.replies
+    assert other_user.tries >= 20
+    assert other_user.replies == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another user of this computer, who tries whatever a command listens on."""
+"""Another user of this computer, who connects to every address on which a command listens."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 UID = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
-# What servers answer to: HTTP, gRPC, TVM's RPC server and tracker, a virtual ST-Link; a console speaks by itself.
+# Greetings for HTTP, gRPC, TVM's RPC server and tracker, and a virtual ST-Link; a console sends by itself.
 _KNOCK = """
 import json, os, socket, struct, sys
 addresses, tries, uid = json.load(sys.stdin), int(sys.argv[1]), int(sys.argv[2])
@@ -48,16 +48,16 @@ json.dump(answered, sys.stdout)
 
 @dataclass(frozen=True, order=True)
 class Address:
-    """What can be connected to: the path of a Unix socket, or a host and a TCP port."""
+    """An address to connect to: the path of a Unix socket, or a host and a TCP port."""
 
     path: str
     host: str = ""
     port: int = 0
 
 
-def listening(pid: int) -> list[Address]:
-    """Return what a process and those below it listen on; named Unix sockets that are connected, too."""
-    found = set()
+def listening_addresses(pid: int) -> list[Address]:
+    """Return the addresses on which a process and its descendants listen, and named Unix sockets in use."""
+    addresses = set()
     for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
         try:
             connections = process.net_connections("all")
@@ -65,15 +65,15 @@ def listening(pid: int) -> list[Address]:
             continue
         for connection in connections:
             if isinstance(connection.laddr, str):
-                found.add(Address(connection.laddr))
+                addresses.add(Address(connection.laddr))
             elif connection.status == psutil.CONN_LISTEN:
-                found.add(Address("", connection.laddr.ip, connection.laddr.port))
-    return sorted(address for address in found if address.path.startswith("/") or address.port)
+                addresses.add(Address("", connection.laddr.ip, connection.laddr.port))
+    return sorted(address for address in addresses if address.path.startswith("/") or address.port)
 
 
-def knock(addresses: list[Address], tries: int, uid: int = UID) -> set[Address]:
-    """Connect so often as another user, now to one and now to another, and return which have answered."""
-    asked = json.dumps([[address.path, address.host, address.port] for address in addresses])
+def connect_as_other_user(addresses: list[Address], tries: int, uid: int = UID) -> set[Address]:
+    """Connect ``tries`` times as another user, to the addresses in turn, and return those that answered."""
+    data = json.dumps([[address.path, address.host, address.port] for address in addresses])
     command = [sys.executable, "-I", "-c", _KNOCK, str(tries), str(uid)]
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, timeout=300)
-    return {Address(*address) for address in json.loads(done.stdout)}
+    completed = subprocess.run(command, input=data, capture_output=True, text=True, check=True, timeout=300)
+    return {Address(*address) for address in json.loads(completed.stdout)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text from outside, through the doors it comes in by: nothing runs, no traceback, the usual exit code."""
+"""Text from outside is never executed, causes no traceback, and keeps the usual exit code."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.cli.running import inv
 from tests.history.reports import report_of
 from tests.probe import fake_usb
 from tests.probe.fake_libusb import Bus, Port
-from tests.quoting import strings
+from tests.quoting import hostile_strings
 from tests.virtual.fake_board import FakeBoard
 from utvm import boards
 from utvm.drivers import attach
@@ -28,9 +28,7 @@ _ST_LINK = boards.load("stm32f746").directory
 
 
 @pytest.mark.parametrize("serial", ["[exec touch pwned]", '"$[exec touch pwned]{', "} ; exec touch pwned; {"])
-def test_a_serial_number_and_a_folder_are_no_commands(
-    serial: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_serial_number_and_folder_are_no_commands(serial: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "} ; exec touch pwned; {" / "stm32f746"
     shutil.copytree(_ST_LINK, folder)
     monkeypatch.chdir(tmp_path)
@@ -49,14 +47,14 @@ def test_a_serial_number_and_a_folder_are_no_commands(
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_half_a_surrogate_pair_in_a_device_s_string_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_surrogate_pair_in_a_usb_string_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     string = DeviceDescriptors._string
 
-    def spoilt(self: DeviceDescriptors, index: int) -> bytes | None:
-        made = string(self, index)
-        return made[:2] + b"\x00\xd8" + made[4:] if made and index else made
+    def damaged(self: DeviceDescriptors, index: int) -> bytes | None:
+        content = string(self, index)
+        return content[:2] + b"\x00\xd8" + content[4:] if content and index else content
 
-    monkeypatch.setattr(DeviceDescriptors, "_string", spoilt)
+    monkeypatch.setattr(DeviceDescriptors, "_string", damaged)
     probe = StLinkProbe(FakeBoard(3.3), serial="066B", backlog=Backlog(), type_in=lambda data: None)
     bus = Bus(Port(probe, address=5, ports=(2, 1)))
     monkeypatch.setattr(libusb, "_backend", lambda: bus)
@@ -65,9 +63,9 @@ def test_half_a_surrogate_pair_in_a_device_s_string_is_shown(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
-def test_a_history_takes_any_names_and_failure_texts(count: int, tmp_path: Path) -> None:
+def test_history_accepts_any_names_and_messages(count: int, tmp_path: Path) -> None:
     reports = []
-    for number, text in enumerate(strings(count)):
+    for number, text in enumerate(hostile_strings(count)):
         report = report_of(1) | {"run_id": f"20261101T010000.{number:03}Z-0000", "trouble": text}
         report["board"] = report["board"] | {"serial": text}
         test = {"id": f"it::{number}{text}", "outcome": "failed", "message": text}
@@ -75,24 +73,24 @@ def test_a_history_takes_any_names_and_failure_texts(count: int, tmp_path: Path)
         reports.append(report)
     assert record(tmp_path / "h.sqlite", *reports) == ""
     with open_history(tmp_path / "h.sqlite") as history:
-        (found,) = history.execute("select count(*) from outcome").fetchone()
-    assert found == count
+        (stored,) = history.execute("select count(*) from outcome").fetchone()
+    assert stored == count
 
 
-def test_text_of_a_history_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
+def test_history_with_invalid_utf8_is_damaged(tmp_path: Path) -> None:
     assert record(tmp_path / "h.sqlite", report_of(1)) == ""
     with open_history(tmp_path / "h.sqlite") as history:
         history.execute("update board set serial = cast(x'ff80' as text)")
     with (
-        pytest.raises(ConfigError, match="damaged, or not a history") as said,
+        pytest.raises(ConfigError, match="damaged, or not a history") as caught,
         open_history(tmp_path / "h.sqlite") as damaged,
     ):
         last_good(damaged, "it::test_a")
-    assert said.value.exit_code == 2
+    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("66", "66 is not a string in YAML: put it in quotes"),
         ("683534322", "put it in quotes"),
@@ -100,10 +98,12 @@ def test_text_of_a_history_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
         (r'"a\ud800b"', r"text cannot contain \ud800"),
     ],
 )
-def test_yaml_that_is_no_text_is_refused_in_a_sentence(value: str, said: str, tmp_path: Path) -> None:
+def test_yaml_without_text_is_refused_with_a_message(value: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "n.yaml").write_text(f"boards:\n  - {{board: stm32f746, kind: physical, serial: {value}}}\n")
-    done = inv("nightly", "--config", tmp_path / "n.yaml")
-    assert (done.returncode, said in done.stderr, "line 2" in done.stderr) == (2, True, True), done.stderr
+    completed = inv("nightly", "--config", tmp_path / "n.yaml")
+    assert (completed.returncode, message in completed.stderr, "line 2" in completed.stderr) == (2, True, True), (
+        completed.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,18 +124,18 @@ def test_yaml_that_is_no_text_is_refused_in_a_sentence(value: str, said: str, tm
         pytest.param("hil --board=host --in=farm --tags=@", marks=pytest.mark.slow),
     ],
 )
-def test_a_command_line_is_refused_in_a_sentence(command: str, tmp_path: Path) -> None:
+def test_hostile_command_line_is_refused_with_a_message(command: str, tmp_path: Path) -> None:
     for text in HOSTILE:
-        done = inv(*(word.replace("@", text) for word in command.split()), cwd=tmp_path)
-        said = done.stdout + done.stderr
-        assert done.returncode in (2, 3) and "Traceback" not in said and "internal error" not in said, said
-        assert all(letter.isprintable() for letter in said if letter not in "\n\t"), ascii(said)
+        completed = inv(*(word.replace("@", text) for word in command.split()), cwd=tmp_path)
+        output = completed.stdout + completed.stderr
+        assert completed.returncode in (2, 3) and "Traceback" not in output and "internal error" not in output, output
+        assert all(letter.isprintable() for letter in output if letter not in "\n\t"), ascii(output)
         assert not list(tmp_path.rglob("pwned"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("p [x]", marks=pytest.mark.nightly), 'p $HOME {"; touch pwned'])
-def test_a_failed_test_of_any_text_is_a_failed_test(name: str, tmp_path: Path) -> None:
+def test_failed_test_with_any_text_is_reported(name: str, tmp_path: Path) -> None:
     project = tmp_path / name
     (project / "hil").mkdir(parents=True)
     (project / "utvm.yaml").write_text("boards: [{board: stm32f746}]\n")
@@ -144,10 +144,12 @@ def test_a_failed_test_of_any_text_is_a_failed_test(name: str, tmp_path: Path) -
         '    print("\\udc80\\x00\\x1b[2J")\n'
         '    assert "log-\\udc80.txt" == "\\ud800\\x00\\x1b[31m \\u202e ]]> | `"\n'
     )
-    done = inv("hil", "--board", "stm32f746", "--virtual", cwd=project)
-    assert done.returncode == 1 and "internal error" not in done.stdout + done.stderr, done.stdout + done.stderr
-    assert "history was not written" not in done.stdout + done.stderr
-    for what in ("summary", "annotations", "quality", "metrics"):
-        assert inv("history.export", "--format", what, cwd=project).returncode == 0
+    completed = inv("hil", "--board", "stm32f746", "--virtual", cwd=project)
+    assert completed.returncode == 1 and "internal error" not in completed.stdout + completed.stderr, (
+        completed.stdout + completed.stderr
+    )
+    assert "history was not written" not in completed.stdout + completed.stderr
+    for kind in ("summary", "annotations", "quality", "metrics"):
+        assert inv("history.export", "--format", kind, cwd=project).returncode == 0
     assert "log-\\udc80.txt" in inv("history.export", "--format", "summary", cwd=project).stdout.replace("&#92;", "\\")
     assert not list(tmp_path.rglob("pwned"))
