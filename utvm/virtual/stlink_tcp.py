@@ -100,7 +100,7 @@ class StLinkServer:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 while True:
-                    self._answer(client)
+                    self._serve_command(client)
             except _ProtocolError as error:
                 _log.warning("client %s:%d: %s; closing its connection", *peer, error)
             except OSError as error:
@@ -108,15 +108,15 @@ class StLinkServer:
             finally:
                 self._release(client)
 
-    def _answer(self, client: socket.socket) -> None:
-        order = _receive(client, 1)[0]
-        if order not in _ARGUMENT_BYTES:
-            raise _ProtocolError(f"unknown order 0x{order:02x}")
-        arguments = _receive(client, _ARGUMENT_BYTES[order])
-        if order == _USB_COMMAND:
+    def _serve_command(self, client: socket.socket) -> None:
+        command = _receive(client, 1)[0]
+        if command not in _ARGUMENT_BYTES:
+            raise _ProtocolError(f"unknown command 0x{command:02x}")
+        arguments = _receive(client, _ARGUMENT_BYTES[command])
+        if command == _USB_COMMAND:
             self._run_command(client, arguments)
             return
-        answers: dict[int, Callable[[], bytes]] = {
+        replies: dict[int, Callable[[], bytes]] = {
             _REFRESH: lambda: _word(_STATUS_OK),
             _COUNT: lambda: _word(1),
             _DEVICE_INFO: self._device_info,
@@ -124,7 +124,7 @@ class StLinkServer:
             _CLOSE: lambda: self._release(client),
             _SERVER_VERSION: lambda: struct.pack("<4I", *_API_VERSION),
         }
-        client.sendall(answers[order]())
+        client.sendall(replies[command]())
 
     def _device_info(self) -> bytes:
         used = self._owner is not None
