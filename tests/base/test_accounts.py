@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.portions import by_day
 from utvm.paths import ROOT
 
 _COMMANDS = (
@@ -83,7 +84,7 @@ def _check(root: Path, account: _Account, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _ACCOUNTS)
+@pytest.mark.parametrize("name", by_day(_ACCOUNTS, "no HOME", "unknown user, another's checkout"))
 def test_command_works_or_names_the_missing_setting(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     account = _ACCOUNTS[name]
     if account.starter and os.getuid() != 0:

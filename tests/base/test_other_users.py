@@ -48,7 +48,7 @@ def _started(folder: Path, *words: str, ready: str) -> Iterator[tuple[str, "subp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("anyone", [False, True])
+@_OR_ANYONE
 def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyone: bool) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "utvm.yaml").write_text("boards: [{board: host}]\n")

@@ -26,6 +26,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tests import quoting as readers
+from tests.portions import by_day
 from tests.quoting import check, hostile_strings
 from utvm.base.text import quoting
 from utvm.base.text.quoting import archive_member, comment, printable
@@ -100,7 +101,7 @@ def test_package_with_any_name_stays_in_its_folder(name: str, tmp_path: Path, pr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a[/b]", "../../x", "file", "\x1b[2J"], ids=ascii)
+@pytest.mark.parametrize("name", by_day(["a[/b]", "../../x", "file", "\x1b[2J"], "\x1b[2J"), ids=ascii)
 def test_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     np.save(tmp_path / "in.npy", np.array([1, 2], np.float32))
     choice = RunChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))

@@ -32,7 +32,11 @@ def _copy(parent: Path, name: str, **changes: Any) -> Path:
     ("name", "lacking"),
     [
         # The second core does not start, and the guard is between regions of one memory.
-        ("sifive-u", {"no trap: division by zero", "no trap: code that is not Thumb", "no console"}),
+        pytest.param(
+            "sifive-u",
+            {"no trap: division by zero", "no trap: code that is not Thumb", "no console"},
+            marks=pytest.mark.nightly,
+        ),
         ("vexpress-a9", {"no trap: division by zero", "no trap: code that is not Thumb"}),
     ],
 )

@@ -96,7 +96,6 @@ _CHIPS = ROOT / "tests" / "boards" / "targets.yaml"
 _SAMPLE = {
     ("model.run", "64k of disk"),
     ("hil", "1m of disk"),
-    ("hil", "a build folder that cannot be written"),
     ("model.report", "a cache that cannot be written"),
     ("firmware.size", "no home"),
     ("hil", "16 files"),

@@ -38,11 +38,10 @@ def test_operator_equals_tvm_without_undefined_behaviour(
     assert "runtime error" not in capfd.readouterr().err
 
 
-@pytest.mark.slow
+# The suites on a board compile all cases each day, with the board's own flags.
+@pytest.mark.nightly
 @each_case
-@pytest.mark.parametrize(
-    "optimisation", ["-O3", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("-O0", "-Os"))]
-)
+@pytest.mark.parametrize("optimisation", ["-O0", "-O3", "-Os"])
 def test_operator_compiles_for_a_board_without_a_warning(case: OperatorCase, optimisation: str, tmp_path: Path) -> None:
     files = write_sources(compile_model(case.model()), tmp_path)
     cpu = ["-mcpu=cortex-m7", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from hil_tests.programs import handwritten
+from tests.portions import by_day
 from tests.probe.virtual_rig import FLASH, SRAM, assemble
 from tests.virtual.fake_board import FakeBoard
 from tests.virtual.usb.guest import Guest, guest_files, initramfs
@@ -285,11 +286,14 @@ def test_of_two_alike_the_one_that_was_named_is_programmed(bench: Bench) -> None
 
 @pytest.mark.parametrize(
     ("kind", "serial", "said"),
-    [
-        ("cmsis-dap", "DAP-3", "CMSIS-DAP: "),
+    by_day(
+        [
+            ("cmsis-dap", "DAP-3", "CMSIS-DAP: "),
+            ("st-link", "NEW-6", "STLINK V3J13M4"),
+            ("st-link", "OLD-7", "STLINK V2J40S7"),
+        ],
         ("st-link", "NEW-6", "STLINK V3J13M4"),
-        ("st-link", "OLD-7", "STLINK V2J40S7"),
-    ],
+    ),
 )
 def test_others_program_too(bench: Bench, kind: str, serial: str, said: str) -> None:
     output = _openocd(bench.guest, kind, serial, "program doubler.elf verify reset")
