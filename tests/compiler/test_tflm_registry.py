@@ -10,7 +10,7 @@ from tflite_layers import LAYERS, operator_of
 from tflite_signal import SIGNALS
 
 from models.tflite_writer import Builder
-from utvm.compiler import from_tflite
+from utvm.compiler import compile_model, from_tflite
 from utvm.errors import CompileError
 
 # Operators without a layer of their own in the suite: where they are tested.
@@ -64,3 +64,22 @@ def test_excepted_operator_is_refused_by_name(operator: str) -> None:
     builder.operator(operator, ["x"], ["y"])
     with pytest.raises(CompileError, match=rf"operators that are not supported: {operator} \(at y\)"):
         from_tflite(builder.finish(["x"], ["y"]), "m")
+
+
+@pytest.mark.parametrize("length", [9, 14])  # The kernels end with a segmentation fault at both.
+def test_an_fft_length_at_which_the_kernels_crash_is_refused(length: int) -> None:
+    builder = Builder()
+    builder.tensor("x", (length,), "float32")
+    builder.tensor("y", (length // 2 * 2 + 2,), "float32")
+    builder.operator("SignalRfft", ["x"], ["y"], T=0, fft_length=length)
+    with pytest.raises(CompileError, match=f"fft_length is {length}; half of it must be a product of 2, 3 and 5"):
+        compile_model(from_tflite(builder.finish(["x"], ["y"]), "m"))
+
+
+def test_a_circular_buffer_that_ends_runs_early_is_refused() -> None:
+    builder = Builder()
+    builder.tensor("x", (1, 1, 1, 4), "int8", scale=0.1)
+    builder.tensor("y", (1, 3, 1, 4), "int8", scale=0.1, variable=True)
+    builder.operator("CIRCULAR_BUFFER", ["x"], ["y"], cycles_max=2)
+    with pytest.raises(CompileError, match="ends most runs before there is an output"):
+        compile_model(from_tflite(builder.finish(["x"], ["y"]), "m"))

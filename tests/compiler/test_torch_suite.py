@@ -34,11 +34,9 @@ def test_the_list_of_refusals_names_cases_each_once() -> None:
 
 @pytest.mark.nightly
 @_needs_torch
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_drawn_arguments_of_an_operator_give_pytorchs_results_or_a_refusal(seed: int, tmp_path: Path) -> None:
-    drawn = [
-        torch_draw.Program(f"m{number}", *row) for number, row in enumerate(torch_draw.draws(seed, torch_draw.COUNT))
-    ]
+    drawn = list(torch_draw.programs(seed))
     outcomes = torch_suite.judge_programs(drawn, tmp_path)
     wrong = [f"{case}: {outcome.text}" for case, outcome in outcomes.items() if outcome.verdict == "wrong"]
     assert not wrong, "\n".join(wrong)

@@ -25,7 +25,8 @@ def an_auto_scale(draw: Draw) -> Layer:
 
 
 def a_transform(draw: Draw, inverse: bool = False) -> Layer:
-    length, rows = 2 ** draw.integer(2, 9), draw.integer(1, 2)
+    half = draw.pick(2 ** draw.integer(1, 8), 2 ** draw.integer(0, 3) * draw.pick(3, 5, 9, 15, 25, 45))
+    length, rows = 2 * half, draw.integer(1, 2)
     given = length + 2 if inverse else draw.integer(1, length)
     result = length if inverse else length + 2
     kind = getattr(tflite.TensorType, draw.dtype.upper())

@@ -193,9 +193,10 @@ A file with several signatures gives its first graph, as there; `--set signature
 `TFLite_Detection_PostProcess` gives the kernel's boxes; boxes that are empty, which end the kernel with an error,
 give none. It takes uint8 and int8, too, as TensorFlow Lite does. `TFLM_DECODE`'s weights (tables, Huffman's codes,
 pruned) are unpacked when the file is read. Refused are `BasicClassifier` (without a public
-description) and `ethos-u` (an NPU's commands). Also refused, although these kernels run it: a
-`CIRCULAR_BUFFER` that ends most runs early (`cycles_max` above 1), and FFTs whose length is no power of 2. Results
-that the kernels leave undefined (energies outside the range, frames before the first whole one) are 0.
+description) and `ethos-u` (an NPU's commands). A `CIRCULAR_BUFFER` with `cycles_max` above 1 is refused, too: it
+ends most runs before there is an output, and the kernels' output then holds bytes of other tensors. `SignalRfft` and
+`SignalIrfft` take each length whose half is a product of 2, 3 and 5; at others the kernels crash, and utvm refuses
+them. Results that the kernels leave undefined (energies outside the range, frames before the first whole one) are 0.
 
 uint8 models from before 2020, IF and WHILE, state between runs, and int8 weights for real numbers
 (FULLY_CONNECTED, CONV_2D, DEPTHWISE_CONV_2D, BATCH_MATMUL, SVDF and UNIDIRECTIONAL_SEQUENCE_LSTM, which these

@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of one overload of ATen with drawn arguments: right as PyTorch computes them, or refused.
 
-The overloads are of the importer's table. Arguments are drawn by their types; PyTorch says which it takes.
+The overloads are those of the importer's table and those that PyTorch decomposes. Arguments are drawn by their types;
+PyTorch says which it takes.
+
+    python tests/compiler/torch_draw.py FIRST LAST
+
+draws the seeds from FIRST to LAST and prints a line for each: result, seed, overload, call and reason.
 """
 
 import functools
+import logging
+import multiprocessing
 import re
+import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,49 +38,38 @@ _POOLS: dict[str, Any] = {
     "str rounding_mode": ("floor", "trunc"),
     "str approximate": ("none", "tanh"),
     "str reduce": ("sum", "amax", "amin", "prod", "mean"),
-    "ScalarType dtype": ("float32", "int64", "int32"),
+    "int dtype": ("float32", "int64", "int32"),  # Schemas call a type an integer; PyTorch crashes on most integers.
+    "int reduction": (0, 1, 2),
+    "int layout": None,
+    "int memory_format": None,
 }
 """Values by type, or by type and name."""
-# PyTorch itself ends with a segmentation fault at some draws of products.
 _SKIPPED = (
-    "prod",
+    "as_tensor",
     "backward",
-    "_out",
+    "choose_qparams",
+    "cudnn",
+    "empty",
+    "fbgemm",
     "foreach",
     "fused",
-    "cudnn",
+    "histogramdd",
     "miopen",
     "mkldnn",
-    "quantize",
-    "sparse",
-    "nested",
-    "_test_",
-    "_copy",
-    "_cuda",
-    "fft",
-    "complex",
-    "to_",
-    "_to",
-    "linalg_",
     "mps",
+    "nested",
+    "pin_memory",
+    "quantize",
+    "rand",
+    "resize",
+    "sparse",
+    "storage",
+    "sym_",
+    "unflatten_dense",
     "vulkan",
     "xnnpack",
-    "sym_",
-    "special_",
-    "rand",
-    "as_tensor",
-    "choose_qparams",
-    "as_strided",
-    "fbgemm",
-    "empty",
-    "resize",
-    "storage",
-    "_aminmax",
-    "numpy",
-    "values",
-    "_validate",
-    "_make_dep",
 )
+"""Parts of names: of gradients, other devices and layouts, chance, and memory that is not written."""
 
 
 @functools.cache
@@ -94,21 +92,26 @@ def overloads() -> list[Any]:
     """Return ATen's overloads that compute a tensor of one of tensors, without chance, and change nothing."""
     import torch
 
-    known = {aten(name) for name in arguments() if not name.startswith("_")}
+    from utvm.compiler.read.torch_rules import decompositions
+
+    known = {*map(aten, arguments()), *decompositions()}
     tags = {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
-    found = []
+    rows = []
     for schema in sorted(torch._C._jit_get_all_schemas(), key=str):
         packet = schema.name.removeprefix("aten::")
-        if not schema.name.startswith("aten::") or packet.endswith("_") or any(word in packet for word in _SKIPPED):
+        if not schema.name.startswith("aten::") or packet[0] == "_" or any(word in packet for word in _SKIPPED):
             continue
         overload = getattr(getattr(torch.ops.aten, packet, None), schema.overload_name or "default", None)
-        returns = [str(value.type) for value in schema.returns]
-        if overload not in known or schema.is_mutable or tags & set(overload.tags) or returns[:1] != ["Tensor"]:
+        if not isinstance(overload, torch._ops.OpOverload) or not torch._C._dispatch_has_kernel(overload.name()):
             continue
-        if schema.overload_name.endswith("out") or not any(str(item.type) == "Tensor" for item in schema.arguments):
+        parts = overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+        if not (overload in known or parts) or schema.is_mutable or tags & set(overload.tags):
             continue
-        found.append(overload)
-    return found
+        if str(schema.returns[0].type) not in ("Tensor", "List[Tensor]") or "out" in schema.overload_name:
+            continue
+        if any("Tensor" in str(item.type) for item in schema.arguments):
+            rows.append(overload)
+    return rows
 
 
 class Draw:
@@ -150,7 +153,7 @@ class Draw:
         if pool is None:
             return NotImplemented
         value = pool[random.integers(len(pool))]
-        if kind == "ScalarType":
+        if name == "dtype" and kind == "int":
             import torch
 
             return getattr(torch, str(value))
@@ -215,31 +218,42 @@ class Program:
             def forward(self, *tensors: Any) -> Any:
                 return draw.compute(*tensors)
 
-        self.name, self.case = name, f"{name}: {draw.text()}"
+        self.name, self.case, self.overload = name, f"{name}: {draw.text()}", str(draw.overload)
         self.program = torch.export.export(Module().eval(), tuple(draw.tensors))
         self.sets = [([item.numpy() for item in draw.tensors], [item.numpy() for item in results])]
 
 
-def draws(seed: int, count: int, tries: int = 60) -> Iterator[tuple[Draw, list[Any]]]:
-    """Yield draws that PyTorch computes, with their results; each overload gets as many as another."""
-    import torch
-
-    random = np.random.default_rng(seed)
-    rows = list(overloads())
-    for _ in range(count):
-        overload = rows[random.integers(len(rows))]
+def programs(seed: int, count: int = COUNT, tries: int = 60) -> Iterator[Program]:
+    """Yield programs that PyTorch computes and exports; each overload has as many as another."""
+    rows = overloads()
+    order = np.random.default_rng(0).permutation(len(rows))
+    for number in range(count):
+        random = np.random.default_rng((seed, number))
+        overload = rows[order[(seed * count + number) % len(rows)]]
         for _ in range(tries):
             try:
                 draw = Draw(overload, random)
-                with warnings.catch_warnings(), torch.no_grad():
-                    warnings.simplefilter("ignore")
-                    results = draw.compute(*[tensor.clone() for tensor in draw.tensors])
-            except Exception:
+                first, results = _results(draw), _results(draw)
+                if _is_plain(draw, results) and all(map(_same, first, results)):
+                    yield Program(f"m{number}", draw, results)
+                    break
+            except Exception:  # whatever PyTorch raises
                 continue
-            results = list(results) if isinstance(results, tuple | list) else [results]
-            if _is_plain(draw, results):
-                yield draw, results
-                break
+
+
+def _results(draw: Draw) -> list[Any]:
+    import torch
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        results = draw.compute(*[tensor.clone() for tensor in draw.tensors])
+    return list(results) if isinstance(results, tuple | list) else [results]
+
+
+def _same(first: Any, second: Any) -> bool:
+    import torch
+
+    return bool(torch.equal(first, second))
 
 
 def _is_plain(draw: Draw, results: list[Any]) -> bool:
@@ -253,3 +267,28 @@ def _is_plain(draw: Draw, results: list[Any]) -> bool:
     if any(item.dtype not in known or item.numel() > 2000 for item in results):
         return False
     return all(bool(torch.isfinite(item).all()) for item in results if item.is_floating_point())
+
+
+def _judge(seed: int) -> None:
+    """Judge a seed's programs, and print a line for each that is not right, and one of counts."""
+    import torch
+    import torch_suite
+
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = list(programs(seed))
+        outcomes = torch_suite.judge_programs(drawn, Path(folder))
+    for program in drawn:
+        outcome = outcomes[program.case]
+        print(outcome.verdict, seed, program.overload, program.case, " ".join(outcome.text.split()), sep="\t", flush=True)
+
+
+if __name__ == "__main__":
+    for number in range(int(sys.argv[1]), int(sys.argv[2]) + 1):
+        process = multiprocessing.get_context("fork").Process(target=_judge, args=(number,))
+        process.start()
+        process.join()
+        if process.exitcode:
+            print(f"crash\t{number}\t{process.exitcode}", flush=True)

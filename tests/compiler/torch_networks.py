@@ -13,6 +13,8 @@ import logging
 import multiprocessing
 import os
 import platform
+import resource
+import signal
 import sys
 import time
 import warnings
@@ -27,7 +29,7 @@ import yaml
 
 _LIST = Path(__file__).with_suffix(".yaml")
 _PAGE = Path(__file__).parents[2] / "docs" / "torch-networks.md"
-_SECONDS = 900
+_SECONDS = 600  # Of processor time.
 _LIBRARIES: list[Any] = []
 _EPSILON = 1e-3  # Of the largest magnitude: libraries sum in other orders, and these networks are deep.
 _HEAD = """# Networks of PyTorch's libraries
@@ -158,6 +160,7 @@ def _difference(results: list[Any], expected: list[Any]) -> str:
 def _send(network: Network, end: Connection) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS + 5))
     try:
         end.send(judge(network))
     except Exception as error:
@@ -171,9 +174,11 @@ def judge_in_time(network: Network) -> str:
     process.start()
     theirs.close()
     try:
-        return str(ours.recv()) if ours.poll(_SECONDS) else f"wrong: not within {_SECONDS} seconds"
+        return str(ours.recv())
     except EOFError:
-        return "wrong: a crash"
+        process.join()
+        late = process.exitcode == -signal.SIGXCPU
+        return f"unfinished: not within {_SECONDS} s of processor time" if late else "wrong: a crash"
     finally:
         process.kill()
         process.join()

@@ -89,7 +89,7 @@ def _sizes(name: str, use: Use, settings: Sequence[int]) -> tuple[bool, tuple[in
         fits, sizes = size * slots == result, (result, size)
         if (use.operator.setting("cycles_max", 0) or (1 if slots in (5, 13, 25) else 2)) != 1:
             raise CompileError(
-                "it ends most runs early, which is not supported",
+                "it ends most runs before there is an output",
                 "its cycles_max must be 1: split the model there, and run its second part less often",
             )
     return fits, sizes
@@ -128,8 +128,10 @@ def _transform(inverse: bool, use: Use, operands: list[Any]) -> Any:
     real, both, given = length, length + 2, shape[-1]
     rows, end = use.input(0).size // max(given, 1), length if inverse else length + 2
     fits = given == both if inverse else 0 < given <= real
-    if not fits or length & (length - 1) or use.result.size != rows * end:
-        raise CompileError("its shapes must match its fft_length, a power of 2")
+    if length % 2 or pow(30, 13, length // 2):  # Half has another factor than 2, 3 and 5; the kernels crash.
+        raise CompileError(f"its fft_length is {length}; half of it must be a product of 2, 3 and 5")
+    if not fits or use.result.size != rows * end:
+        raise CompileError("its shapes must match its fft_length")
     bits, wide = (15 if dtype == "int16" else 31), "float32" if dtype == "float32" else "int32"
     tables = [_turns(length // 2, inverse, bits, dtype), _super_turns(length // 2, inverse, bits, dtype)]
     scratch = {"first": ((both + length,), wide), "last": ((both,), wide)}

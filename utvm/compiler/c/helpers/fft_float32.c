@@ -1,5 +1,5 @@
-/* FFT of count complex numbers, a power of 2, in the order of kissfft's steps (KISS FFT 130). sign is -1 for the
- * inverse. */
+/* FFT of count complex numbers, a product of 2, 3 and 5, in the order of kissfft's steps (KISS FFT 130). sign is -1 for
+ * the inverse. */
 static inline void fft_float32(
     float *work, const float *input, const float *twiddles, int32_t count, int32_t sign)
 {
@@ -8,28 +8,35 @@ static inline void fft_float32(
         work[2 * at] = input[source];
         work[2 * at + 1] = input[source + 1];
     }
-    int32_t radix = (count & 0x55555555) == 0 ? 2 : 4;
-    for (int32_t inner = 1; inner < count;) {
+    const int32_t powers = (count & (count - 1)) == 0 ? 1 : 0;
+    int32_t inner = 1;
+    while (inner < count) {
+        const int32_t radix = fft_radix(count / inner, powers);
         const int32_t stride = count / (inner * radix);
         for (int32_t at = 0; at < count; at = (at + 1) % inner == 0 ? at + 1 + inner * (radix - 1) : at + 1) {
-            float part[4][2];
+            float part[10];
             for (int32_t leg = 0; leg < radix; ++leg) {
                 const float *value = work + 2 * (at + leg * inner);
                 const float *turn = twiddles + 2 * (at % inner) * leg * stride;
-                part[leg][0] = leg == 0 ? value[0] : value[0] * turn[0] - value[1] * turn[1];
-                part[leg][1] = leg == 0 ? value[1] : value[0] * turn[1] + value[1] * turn[0];
+                part[2 * leg] = leg == 0 ? value[0] : value[0] * turn[0] - value[1] * turn[1];
+                part[2 * leg + 1] = leg == 0 ? value[1] : value[0] * turn[1] + value[1] * turn[0];
+            }
+            if (powers == 0 && radix % 2 != 0) {
+                const float *turn = twiddles + 2 * stride * inner;
+                fft_odd_float32(work + 2 * at, part, turn, twiddles + 4 * stride * inner, 2 * inner, radix);
+                continue;
             }
             for (int32_t axis = 0; axis < 2; ++axis) {
                 float *result = work + 2 * at + axis;
                 if (radix == 2) {
-                    result[0] = part[0][axis] + part[1][axis];
-                    result[2 * inner] = part[0][axis] - part[1][axis];
+                    result[0] = part[axis] + part[2 + axis];
+                    result[2 * inner] = part[axis] - part[2 + axis];
                     continue;
                 }
-                const float even = part[0][axis] + part[2][axis];
-                const float odd = part[1][axis] + part[3][axis];
-                const float base = part[0][axis] - part[2][axis];
-                const float side = part[1][1 - axis] - part[3][1 - axis];
+                const float even = part[axis] + part[4 + axis];
+                const float odd = part[2 + axis] + part[6 + axis];
+                const float base = part[axis] - part[4 + axis];
+                const float side = part[3 - axis] - part[7 - axis];
                 const float turned = (axis == 0) == (sign > 0) ? side : -side;
                 result[0] = even + odd;
                 result[4 * inner] = even - odd;
@@ -38,6 +45,5 @@ static inline void fft_float32(
             }
         }
         inner *= radix;
-        radix = 4;
     }
 }
