@@ -163,6 +163,22 @@ def test_normalisation_of_every_opset(opset: int) -> None:
     assert _snr_db([[expected]], [outputs]) > 30
 
 
+def test_normalisation_whose_constants_are_inputs(caplog: pytest.LogCaptureFixture) -> None:
+    """So files of versions before 4 have them."""
+    constants = {name: np.abs(_random(6)) + 0.5 for name in ("gamma", "beta", "mean", "variance")}
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", *constants], ["y"]),
+    ]
+    model = _small(nodes, {"kernel": _random(6, 3, 3, 3), **constants}, 9, [1, 3, 6, 6])
+    model.graph.input.extend(
+        helper.make_tensor_value_info(item.name, TensorProto.FLOAT, item.dims) for item in model.graph.initializer
+    )
+    quantised = quantize(model, [[_random(1, 3, 6, 6)]])
+    assert "BatchNormalization" not in {node.op_type for node in quantised.graph.node}
+    assert not caplog.messages
+
+
 def test_weight_behind_a_reshape() -> None:
     nodes = [helper.make_node("Reshape", ["w", "shape"], ["w2"]), helper.make_node("MatMul", ["x", "w2"], ["y"])]
     model = _small(nodes, {"w": _random(2, 3, 4), "shape": np.array([6, 4])}, 9, [1, 6])
@@ -183,6 +199,17 @@ def test_bias_of_two_dimensions() -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
     model = _small(nodes, {"w": _random(6, 4), "b": _random(1, 4)}, 13, [1, 6])
     samples = [[_random(1, 6 + number)[:, :6]] for number in range(6)]
+    assert _snr_db(model_outputs(model, samples), model_outputs(quantize(model, samples), samples)) > 30
+
+
+def test_a_reduction_whose_axes_become_a_constant() -> None:
+    """Axes are an input since operator set 18: the conversion adds a node without inputs."""
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["c"]),
+        helper.make_node("ReduceMean", ["c"], ["y"], axes=[2, 3]),
+    ]
+    model = _small(nodes, {"kernel": _random(6, 3, 3, 3)}, 13, [1, 3, 6, 6])
+    samples = [[_random(1, 3, 6, 6 + number)[..., :6]] for number in range(6)]
     assert _snr_db(model_outputs(model, samples), model_outputs(quantize(model, samples), samples)) > 30
 
 

@@ -282,7 +282,9 @@ def _judge(seed: int) -> None:
         outcomes = torch_suite.judge_programs(drawn, Path(folder))
     for program in drawn:
         outcome = outcomes[program.case]
-        print(outcome.verdict, seed, program.overload, program.case, " ".join(outcome.text.split()), sep="\t", flush=True)
+        print(
+            outcome.verdict, seed, program.overload, program.case, " ".join(outcome.text.split()), sep="\t", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ activations int8 with a zero point, or int16 without one. :func:`costs` gives th
 
 import contextlib
 import io
+import logging
 import math
 import re
 import tempfile
@@ -97,6 +98,8 @@ def _values(model: onnx.ModelProto, names: Sequence[str], samples: Sequence[Samp
 
 @contextlib.contextmanager
 def _named_errors(action: str) -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # ONNX Runtime's words for its own developers.
     try:
         yield
     except ConfigError:
@@ -107,6 +110,8 @@ def _named_errors(action: str) -> Iterator[None]:
             f"ONNX Runtime cannot {action} the model: {reason}",
             "does the model run in ONNX Runtime with these samples?",
         ) from error
+    finally:
+        logging.disable(before)
 
 
 def quantize(
@@ -174,7 +179,7 @@ def _correct_biases(model: onnx.ModelProto, quantised: onnx.ModelProto, means: M
     real, stored = ({item.name: item for item in owner.graph.initializer} for owner in (model, corrected))
     constants = {node.output[0]: node for node in quantised.graph.node if node.input and node.input[0] in stored}
     for node in quantised.graph.node:
-        source, *rest = [name.removesuffix("_DequantizeLinear_Output") for name in node.input]
+        source, *rest = [name.removesuffix("_DequantizeLinear_Output") for name in node.input] or [""]
         known = len(rest) == 2 and source in means and {*node.input[1:]} <= constants.keys()
         if known and node.op_type in _LAYERS:
             weights, error = constants.pop(node.input[1]), f"error of {rest[0]}"
@@ -200,7 +205,10 @@ def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """Fold normalisations and constants, and convert to an operator set with the quantised types."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    copy.ir_version = max(copy.ir_version, 8)  # Before 4, constants had to be inputs.
+    copy.ir_version = max(copy.ir_version, 8)
+    stored = {constant.name for constant in copy.graph.initializer}
+    for value in [value for value in copy.graph.input if value.name in stored]:
+        copy.graph.input.remove(value)  # Before version 4, constants had to be inputs; those are not folded.
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "folded.onnx")
         with _named_errors("fold"):
@@ -262,7 +270,8 @@ def _calibrate(
 
 
 def _finite(values: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: array[np.isfinite(array)] for name, array in values.items() if array.dtype.kind == "f"}
+    floats = ((name, array, np.isfinite(array)) for name, array in values.items() if array.dtype.kind == "f")
+    return {name: array if finite.all() else array[finite] for name, array, finite in floats}
 
 
 def _ranges_by_runtime(

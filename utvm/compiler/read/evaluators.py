@@ -13,6 +13,7 @@ def runtime(model: onnx.ModelProto | bytes, optimised: str = "") -> Any:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # Threads that wait take no processor.
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_BASIC if optimised else level.ORT_DISABLE_ALL
     options.optimized_model_filepath = optimised

@@ -178,7 +178,17 @@ def _put_in_order(node: Any) -> None:
 def import_program(program: Any) -> Any:
     from utvm.compiler.read.torch_rules import decompositions
 
-    program = program.run_decompositions(decompositions())
+    try:
+        program = program.run_decompositions(decompositions())
+    except Exception as error:  # PyTorch raises nearly every built-in kind, and names the node in the text.
+        names = re.findall(r"While executing %(\w+) .*target=torch\.ops\.aten\.([\w.]+)", str(error))
+        refusal.refuse(
+            "", [f"{target} (at {node}): is used in a way that is not supported" for node, target in names], _HELP
+        )
+        raise
+    effects = [node for node in program.graph.nodes if "with_effects" in str(node.target)]
+    reasons = [f"{node.args[1].__name__} (at {node.name}): the operator is not supported" for node in effects]
+    refusal.refuse("", reasons, _HELP)
     signature = program.graph_signature
     refusal.refuse("", [f"the model changes {name} while it runs" for name in _find_changed(signature)], _STATES)
     for node in list(program.graph.nodes):

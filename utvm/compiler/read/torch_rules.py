@@ -24,6 +24,8 @@ _WHOLE = ("ceil", "floor", "round", "trunc")  # No effect on integers.
 def decompositions() -> Any:
     table, rows = torch.export.default_decompositions(), read_yaml(DATA)[0]
     table.update({_overload(name): decomposition_table[_overload(name)] for name in rows["decomposed"].split()})
+    for name in rows["kept"].split():
+        table.pop(_overload(name), None)
     floats = dict.fromkeys(rows["floats"].split(), KINDS.INT_TO_FLOAT)
     kinds = dict.fromkeys(rows["one_type"].split(), KINDS.DEFAULT) | floats
     table.update({_overload(name): _rule(name, kinds.get(name)) for name in {**kinds, **_RULES}})
@@ -286,6 +288,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "log1p": _log1p,
     "max.dim": lambda a, *dims: (torch.amax(a, *dims), torch.argmax(a, *dims)),
     "min.dim": lambda a, *dims: (torch.amin(a, *dims), torch.argmin(a, *dims)),
+    "mul.Tensor": lambda a, b: torch.logical_and(a, b) if a.dtype == b.dtype == torch.bool else None,
     "native_group_norm": _group_norm,
     "prod.dim_int": _running(torch.prod),
     "scatter.value": lambda a, dim, at, number: a.scatter(dim, at, torch.full(at.shape, number, dtype=a.dtype)),
