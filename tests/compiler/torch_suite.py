@@ -83,6 +83,7 @@ _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "index_select": ("a.index_select(1, torch.tensor([2, 0]))", _ONE, _ANY),
     "leaky_relu": ("f.leaky_relu(a, 0.1)", _ONE, _REAL),
     "log_sigmoid": ("f.logsigmoid(a)", _ONE, _REAL),
+    "logspace, a constant": ("a + torch.logspace(0.4, -1.3, 4, 0.1, dtype=torch.int64)", _ONE, _REAL),
     "logical_not": ("(a > 0).logical_not()", _ONE, _ANY),
     "masked_fill": ("a.masked_fill(a > 1, 5)", _ONE, _ANY),
     "max": ("a.max(1)[0]", _ONE, _ANY),
