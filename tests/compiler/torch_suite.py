@@ -77,6 +77,7 @@ _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "grid_sampler_2d": ("f.grid_sample(a, b.tanh(), align_corners=False)", ((1, 4, 6, 6), (1, 3, 3, 2)), _REAL),
     "hardswish": ("f.hardswish(a)", _ONE, _REAL),
     "hardtanh": ("f.hardtanh(a, -1, 2)", _ONE, _REAL),
+    "hardtanh, crossed": ("f.hardtanh(a, 2, 1)", _ONE, _REAL),
     "index": ("a[:, torch.tensor([1, 0, 1])]", _ONE, _ANY),
     "index, negative": ("a[torch.tensor([1, 0]), torch.tensor([-1, 2])]", _ONE, _ANY),
     "index_put": ("a.index_put((torch.tensor([1, 0]),), torch.tensor(7, dtype=a.dtype))", _ONE, _ANY),

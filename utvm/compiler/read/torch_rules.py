@@ -281,6 +281,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "empty.memory_format": lambda size, dtype=None, **_: torch.zeros(size, dtype=dtype or torch.float32),
     "expm1": lambda a: torch.tanh(a / 2) * (torch.exp(a) + 1),
     "full_like": lambda a, number, dtype=None, **_: torch.full(a.shape, number, dtype=dtype or a.dtype),
+    "hardtanh": lambda a, low=-1, high=1: None if low <= high else torch.full_like(a, high),
     "hypot": lambda a, b: torch.sqrt(a * a + b * b),
     "index.Tensor": _index,
     "index_put": _index_put,
