@@ -57,6 +57,7 @@ _SKIPPED = (
     "miopen",
     "mkldnn",
     "mps",
+    "native_batch_norm",  # It reads beyond weights of other sizes, and crashes.
     "nested",
     "pin_memory",
     "quantize",

@@ -65,6 +65,8 @@ class Network:
         module = importlib.import_module(self.library)
         if self.library == "timm":
             return module.create_model(self.name, pretrained=False, **self.options)
+        if self.library == "torchvision.models":
+            return module.get_model(self.name, **self.options)
         return getattr(module, self.name)(**self.options)
 
     def inputs(self) -> tuple[Any, ...]:

@@ -195,6 +195,8 @@ def import_program(program: Any) -> Any:
         if "_assert" in str(node.target) and not node.users:
             program.graph.erase_node(node)
     program.graph.eliminate_dead_code()
+    output = program.graph.output_node()
+    output.args = (tuple(value for value in output.args[0] if value is not None),)
     importer = _Importer(program)
     try:
         own = {**_OWN, **_converters(program)}

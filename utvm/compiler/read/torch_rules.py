@@ -289,7 +289,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "log1p": _log1p,
     "max.dim": lambda a, *dims: (torch.amax(a, *dims), torch.argmax(a, *dims)),
     "min.dim": lambda a, *dims: (torch.amin(a, *dims), torch.argmin(a, *dims)),
-    "mul.Tensor": lambda a, b: torch.logical_and(a, b) if a.dtype == b.dtype == torch.bool else None,
+    "mul.Tensor": lambda a, b: torch.logical_and(a, b) if a.dtype == getattr(b, "dtype", 0) == torch.bool else None,
     "native_group_norm": _group_norm,
     "prod.dim_int": _running(torch.prod),
     "scatter.value": lambda a, dim, at, number: a.scatter(dim, at, torch.full(at.shape, number, dtype=a.dtype)),
