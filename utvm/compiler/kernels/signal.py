@@ -133,9 +133,12 @@ def _transform(inverse: bool, use: Use, operands: list[Any]) -> Any:
     if not fits or use.result.size != rows * end:
         raise CompileError("its shapes must match its fft_length")
     bits, wide = (15 if dtype == "int16" else 31), "float32" if dtype == "float32" else "int32"
-    tables = [_turns(length // 2, inverse, bits, dtype), _super_turns(length // 2, inverse, bits, dtype)]
+    half, angle = length // 2, math.pi if inverse else -math.pi
+    turns = [2 * angle * at / half for at in range(half)]
+    turns_of_parts = [angle * ((at + 1) / half + 0.5) for at in range(half // 2)]
+    tables = [_pairs(angles, bits, dtype) for angles in (turns, turns_of_parts)]
     scratch = {"first": ((both + length,), wide), "last": ((both,), wide)}
-    last = [number(length // 2), *([] if dtype == "float32" else [number(bits)])]
+    last = [number(half), *([] if dtype == "float32" else [number(bits)])]
 
     def body(read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]) -> None:
         first, work = own["first"], own["last"]
@@ -152,15 +155,6 @@ def _transform(inverse: bool, use: Use, operands: list[Any]) -> Any:
                 writes[0][row * end + at] = work[at].astype(dtype)
 
     return add_flat(use, f"signal_{'irfft' if inverse else 'rfft'}_{dtype}", [*operands, *tables], scratch, body)
-
-
-def _turns(count: int, inverse: bool, bits: int, dtype: str) -> npt.NDArray[Any]:
-    return _pairs([(2 if inverse else -2) * math.pi * at / count for at in range(count)], bits, dtype)
-
-
-def _super_turns(count: int, inverse: bool, bits: int, dtype: str) -> npt.NDArray[Any]:
-    angle = math.pi if inverse else -math.pi
-    return _pairs([angle * ((at + 1) / count + 0.5) for at in range(count // 2)], bits, dtype)
 
 
 def _pairs(angles: Sequence[float], bits: int, dtype: str) -> npt.NDArray[Any]:

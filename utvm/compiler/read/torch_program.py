@@ -182,15 +182,15 @@ def import_program(program: Any) -> Any:
         program = program.run_decompositions(decompositions())
     except Exception as error:  # PyTorch raises nearly every built-in kind, and names the node in the text.
         names = re.findall(r"While executing %(\w+) .*target=torch\.ops\.aten\.([\w.]+)", str(error))
-        refusal.refuse(
-            "", [f"{target} (at {node}): is used in a way that is not supported" for node, target in names], _HELP
-        )
+        reasons = [f"{target} (at {node}): is used in a way that is not supported" for node, target in names]
+        refusal.refuse("", reasons, _HELP)
         raise
     effects = [node for node in program.graph.nodes if "with_effects" in str(node.target)]
     reasons = [f"{node.args[1].__name__} (at {node.name}): the operator is not supported" for node in effects]
     refusal.refuse("", reasons, _HELP)
     signature = program.graph_signature
-    refusal.refuse("", [f"the model changes {name} while it runs" for name in _find_changed(signature)], _STATES)
+    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    refusal.refuse("", [f"the model changes {name} while it runs" for name in changed], _STATES)
     for node in list(program.graph.nodes):
         if "_assert" in str(node.target) and not node.users:
             program.graph.erase_node(node)
@@ -199,15 +199,9 @@ def import_program(program: Any) -> Any:
     output.args = (tuple(value for value in output.args[0] if value is not None),)
     importer = _Importer(program)
     try:
-        own = {**_OWN, **_converters(program)}
-        module = importer.from_exported_program(program, False, True, False, own)
+        return importer.from_exported_program(program, False, True, False, {**_OWN, **_converters(program)})
     finally:
         refusal.refuse("", importer.reasons, _HELP)
-    return module
-
-
-def _find_changed(signature: Any) -> list[str]:
-    return [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
