@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wake word, from raw sound to the answer: a streaming preprocessor and a classifier, chained on a board.
+"""Wake-word detection from raw sound: a streaming preprocessor and a classifier, chained on a board.
 
     python examples/wake_word.py audio_preprocessor_int8.tflite micro_speech_quantized.tflite yes_1000ms.wav
 
-The first model turns a frame of samples into features and keeps its noise estimate from one frame to the next;
-the second one reads the features of a whole second. Both run on the board; the host cuts the sound into frames.
+The first model turns a frame of samples into features and keeps its noise estimate between frames;
+the second model classifies the features of one second. Both run on the board; the host cuts the sound into frames.
 The files above are in github.com/tensorflow/tflite-micro, tensorflow/lite/micro/examples/micro_speech.
 """
 
@@ -22,15 +22,15 @@ from utvm.session.open_board import OpenBoard
 def listen(
     board: OpenBoard, preprocessor: Path, classifier: Path, samples: npt.NDArray[np.int16], hop: int
 ) -> npt.NDArray[np.generic]:
-    """Return the classifier's answer to a sound; hop is the number of samples from one frame to the next."""
+    """Scores of the classifier for a sound; ``hop`` is the number of samples between the starts of two frames."""
     frames = board.load(preprocessor)
     (frame,) = frames.inputs
     size = frame.shape[-1]
     starts = range(0, len(samples) - size + 1, hop)
     features = [frames.run(samples[start : start + size].reshape(frame.shape)).outputs[0] for start in starts]
-    answer = board.load(classifier)
-    (spectrum,) = answer.inputs
-    return answer.run(np.stack(features).reshape(spectrum.shape)).outputs[0]
+    network = board.load(classifier)
+    (spectrum,) = network.inputs
+    return network.run(np.stack(features).reshape(spectrum.shape)).outputs[0]
 
 
 def main() -> None:

@@ -5,8 +5,7 @@ DATA = b"\xff" * 32 + bytes.fromhex("000000bb11220044ffffffffffffffffaa995566200
 """Bus width and synchronisation words."""
 
 
-def made(part: bytes = b"7z020clg400", data: bytes = DATA, length: int | None = None) -> bytes:
-    """Build a bitstream."""
+def build_bitstream(part: bytes = b"7z020clg400", data: bytes = DATA, length: int | None = None) -> bytes:
     raw = bytes.fromhex("00090ff00ff00ff00ff0000001")
     fields = ((b"a", b"vta_wrapper;UserID=0XFFFFFFFF"), (b"b", part), (b"c", b"2020/03/12"), (b"d", b"15:10:29"))
     for letter, value in fields:

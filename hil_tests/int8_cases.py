@@ -97,6 +97,7 @@ def operator_model(
 
 
 def _add(builder: Builder, name: str, item: Quantised) -> str:
+    """Add an input or output tensor to a model."""
     if item.dtype == "float32":
         return builder.tensor(name, item.shape, item.dtype)
     return builder.tensor(name, item.shape, item.dtype, scale=item.scale, zero_point=item.zero)

@@ -12,18 +12,18 @@ class ManyModels:
     """Libraries linked into one image. A library that does not compile only fails its own test.
 
     Args:
-        compile_each: a compile function for each case name.
+        compilers: a compile function for each case name.
         link: links the image.
     """
 
     def __init__(
-        self, compile_each: Mapping[str, Callable[[], Library]], link: Callable[[Sequence[Library]], Firmware]
+        self, compilers: Mapping[str, Callable[[], Library]], link: Callable[[Sequence[Library]], Firmware]
     ) -> None:
         self._libraries: dict[str, Library] = {}
         self._errors: dict[str, UtvmError] = {}
-        for case, compile_it in compile_each.items():
+        for case, compile_case in compilers.items():
             try:
-                self._libraries[case] = compile_it()
+                self._libraries[case] = compile_case()
             except UtvmError as error:
                 self._errors[case] = error
         self.image = link(list(self._libraries.values()))

@@ -44,7 +44,7 @@ class OperatorCase:
 
     def expected(self) -> list[Array]:
         """Expected outputs."""
-        return [np.asarray(answer) for answer in self.golden(*self.inputs)]
+        return [np.asarray(output) for output in self.golden(*self.inputs)]
 
     def check(self, outputs: Sequence[Array]) -> None:
         """Compare a model's outputs with the expected ones.
@@ -52,14 +52,16 @@ class OperatorCase:
         Raises:
             AssertionError: they differ by more than the case allows.
         """
-        answers = self.expected()
-        assert len(outputs) == len(answers), f"{self.name}: {len(outputs)} outputs for {len(answers)} answers"
-        for output, answer in zip(outputs, answers, strict=True):
-            assert output.dtype == answer.dtype, f"{self.name}: {output.dtype} for {answer.dtype}"
+        expected_outputs = self.expected()
+        assert len(outputs) == len(expected_outputs), (
+            f"{self.name}: {len(outputs)} outputs, {len(expected_outputs)} expected"
+        )
+        for output, expected in zip(outputs, expected_outputs, strict=True):
+            assert output.dtype == expected.dtype, f"{self.name}: {output.dtype} for {expected.dtype}"
             if self.rtol or self.atol:
-                np.testing.assert_allclose(output, answer, self.rtol, self.atol, err_msg=self.name)
+                np.testing.assert_allclose(output, expected, self.rtol, self.atol, err_msg=self.name)
             else:
-                np.testing.assert_array_equal(output, answer, err_msg=self.name)
+                np.testing.assert_array_equal(output, expected, err_msg=self.name)
 
 
 # About a hundred float32 roundings for sums, and a few for operators that call the C library.
@@ -126,15 +128,15 @@ def _onnx(
     atol: float = 0.0,
     **attributes: Any,
 ) -> OperatorCase:
-    def answers(*arrays: Array) -> list[Array]:
+    def expected(*arrays: Array) -> list[Array]:
         result = golden(*arrays)
         return list(result) if isinstance(result, (list, tuple)) else [np.asarray(result)]
 
     def model() -> Model:
-        outputs = [(answer.shape, str(answer.dtype)) for answer in answers(*inputs)]
+        outputs = [(output.shape, str(output.dtype)) for output in expected(*inputs)]
         return onnx_case_model(operator, inputs, outputs, constants, **attributes)
 
-    return OperatorCase(name, model, tuple(inputs), answers, rtol, atol)
+    return OperatorCase(name, model, tuple(inputs), expected, rtol, atol)
 
 
 def _relax(
@@ -161,11 +163,11 @@ def _relax(
             builder.emit_func_output(result)
         return from_relax(builder.get(), name)
 
-    def answers(*arrays: Array) -> list[Array]:
+    def expected(*arrays: Array) -> list[Array]:
         result = golden(*arrays)
         return list(result) if isinstance(result, (list, tuple)) else [np.asarray(result)]
 
-    return OperatorCase(name, model, tuple(inputs), answers, rtol, atol)
+    return OperatorCase(name, model, tuple(inputs), expected, rtol, atol)
 
 
 def _conv2d(

@@ -21,7 +21,7 @@ _MACS = 12_298_240
 
 
 @pytest.mark.parametrize(("executor", "name"), [("aot", "cifar10_cnn"), ("graph", "cifar10_cnn_graph")])
-def test_every_sample_gives_what_the_reference_kernels_give(
+def test_logits_equal_the_reference_kernels(
     executor: str,
     name: str,
     compile_for_board: Callable[..., Library],
@@ -44,5 +44,5 @@ def test_every_sample_gives_what_the_reference_kernels_give(
         assert run.outputs[0].tobytes() == logits.tobytes(), (
             f"sample {number}: {run.outputs[0]} on the board, {logits} by the reference kernels"
         )
-    spoken = "graph" if executor == "graph" else "ahead of time"
-    record_model(name, image, runs, executor=f"{running.executor}, {spoken}")
+    label = "graph" if executor == "graph" else "ahead of time"
+    record_model(name, image, runs, executor=f"{running.executor}, {label}")

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.needs("debug port"), pytest.mark.needs("counter")]
 
 _TIMEOUT = 10.0
 _ROUNDS = 1000
-_LONGEST_ROUND = 50  # Instructions; the compiler makes about five of it.
+_LONGEST_ROUND = 50  # Instructions. The compiler generates about five.
 
 _LOOP = """  for (int32_t rounds = x[0]; rounds > 0; rounds--) {
     __asm__ volatile(".global counted_mark\\ncounted_mark:\\nnop");
@@ -26,13 +26,13 @@ _LOOP = """  for (int32_t rounds = x[0]; rounds > 0; rounds--) {
 
 
 @pytest.fixture(scope="module")
-def counted(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+def counted_loop(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
     """A loop; the input gives the number of rounds."""
     return firmware([handwritten("counted", _LOOP)])
 
 
-def _instructions_of_a_round(board: Connection, mark: int) -> int:
-    """Single-step one round of the loop; the core is about to run the program."""
+def _instructions_per_round(board: Connection, mark: int) -> int:
+    """Number of single steps in one round of the loop; the core is about to run the program."""
     board.insert_breakpoint(mark)
     assert board.run_until_stop(_TIMEOUT) == mark
     board.clear_breakpoints()
@@ -43,19 +43,19 @@ def _instructions_of_a_round(board: Connection, mark: int) -> int:
     raise AssertionError("the loop does not come back to its beginning")
 
 
-def test_a_loop_takes_as_many_as_a_debugger_steps_through(
-    board: Connection, counted: Firmware, session: Callable[[Firmware], HostDriven]
+def test_count_of_a_loop_equals_its_single_steps(
+    board: Connection, counted_loop: Firmware, session: Callable[[Firmware], HostDriven]
 ) -> None:
-    running = session(counted)
+    running = session(counted_loop)
 
     def count(rounds: int) -> int:
         return running.run("counted", [np.array([rounds, 0, 0, 0], np.int32)]).count
 
     # The difference cancels the code around the loop.
-    took = count(2 * _ROUNDS) - count(_ROUNDS)
-    steps = _instructions_of_a_round(board, counted.symbols["counted_mark"])
+    difference = count(2 * _ROUNDS) - count(_ROUNDS)
+    steps = _instructions_per_round(board, counted_loop.symbols["counted_mark"])
     if board.count_unit == "instructions":
-        assert took == _ROUNDS * steps
+        assert difference == _ROUNDS * steps
     else:
         # A core may issue two instructions per cycle, and stall on some of them.
-        assert _ROUNDS * steps / 2 <= took <= _ROUNDS * steps * 10
+        assert _ROUNDS * steps / 2 <= difference <= _ROUNDS * steps * 10

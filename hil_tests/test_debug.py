@@ -77,14 +77,14 @@ def test_step_executes_one_instruction(ready: Connection, stepper: Firmware, fac
     ready.insert_breakpoint(mark)
     assert ready.run_until_stop(_TIMEOUT) == mark
     ready.clear_breakpoints()
-    seen = []
+    states = []
     for _ in facts.steps:
         ready.gdb.step()
-        seen.append((ready.gdb.read_register("pc") - mark, ready.gdb.read_register(facts.steps_register)))
-    assert tuple(seen) == facts.steps
+        states.append((ready.gdb.read_register("pc") - mark, ready.gdb.read_register(facts.steps_register)))
+    assert tuple(states) == facts.steps
 
 
-def test_a_breakpoint_stops_every_time_before_its_instruction(ready: Connection, stepper: Firmware) -> None:
+def test_breakpoint_stops_before_its_instruction(ready: Connection, stepper: Firmware) -> None:
     mark = stepper.symbols["stepper_mark"]
     ready.insert_breakpoint(mark)
     for rounds in range(_ROUNDS):
@@ -93,7 +93,7 @@ def test_a_breakpoint_stops_every_time_before_its_instruction(ready: Connection,
     assert ready.run_until_stop(_TIMEOUT) == stepper.symbols["utvm_host_turn"]
 
 
-def test_a_breakpoint_that_was_taken_out_stops_no_more(ready: Connection, stepper: Firmware) -> None:
+def test_removed_breakpoint_does_not_stop(ready: Connection, stepper: Firmware) -> None:
     mark = stepper.symbols["stepper_mark"]
     ready.gdb.insert_breakpoint(mark)
     assert ready.run_until_stop(_TIMEOUT) == mark
@@ -111,7 +111,7 @@ def test_a_breakpoint_that_was_taken_out_stops_no_more(ready: Connection, steppe
         ("stepper_other", "write", 0),
     ],
 )
-def test_a_watchpoint_stops_at_each_access_of_its_kind(
+def test_watchpoint_stops_at_its_accesses(
     ready: Connection, stepper: Firmware, variable: str, access: Access, stops: int
 ) -> None:
     address = stepper.symbols[variable]
@@ -128,7 +128,7 @@ def test_a_watchpoint_stops_at_each_access_of_its_kind(
         ready.gdb.remove_watchpoint(address, 4, access)
 
 
-def _is_there(board: Connection, register: str) -> bool:
+def _is_readable(board: Connection, register: str) -> bool:
     try:
         board.gdb.read_register(register)
     except BoardError:
@@ -136,29 +136,29 @@ def _is_there(board: Connection, register: str) -> bool:
     return True
 
 
-def test_a_register_holds_what_it_is_given(board: Connection, facts: Facts) -> None:
+def test_register_write_changes_only_that_register(board: Connection, facts: Facts) -> None:
     # QEMU also lists optional registers that this core does not have.
-    there = [name for name in board.gdb.register_names if _is_there(board, name)]
-    assert set(facts.registers) <= set(there)
+    readable = [name for name in board.gdb.register_names if _is_readable(board, name)]
+    assert set(facts.registers) <= set(readable)
     for name in facts.registers:
-        others = {key: board.gdb.read_register(key) for key in there if key != name}
+        unchanged = {key: board.gdb.read_register(key) for key in readable if key != name}
         for value in (0xDEADBEEF, 0x00000000, 0xFFFFFFFF):
             board.gdb.write_register(name, value)
-            after = {key: board.gdb.read_register(key) for key in there}
+            after = {key: board.gdb.read_register(key) for key in readable}
             assert after.pop(name) == value
-            assert after == others
+            assert after == unchanged
 
 
 def test_reset_halt_stops_before_the_first_instruction(board: Connection, doubler: Firmware, facts: Facts) -> None:
     board.program(doubler)
     expected = facts.after_reset(board, doubler)
-    places = set()
+    addresses = set()
     for _ in range(2):
         board.gdb.write_register(facts.registers[4], 0x12345678)
         board.reset(halt=True)
         assert {name: board.gdb.read_register(name) for name in expected} == expected
-        places.add(board.gdb.read_register("pc"))
-    assert len(places) == 1
+        addresses.add(board.gdb.read_register("pc"))
+    assert len(addresses) == 1
 
 
 @pytest.mark.needs("console")

@@ -28,8 +28,8 @@ _LOWEST_ACCURACY = 0.97
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model's image, its inputs, and the outputs of the host."""
+class TrainedModel:
+    """A model's image, its inputs, and the expected outputs."""
 
     image: Firmware
     executor: str
@@ -55,7 +55,7 @@ def trained(
     request: pytest.FixtureRequest,
     compile_for_board: Callable[..., Library],
     firmware: Callable[[Sequence[Library]], Firmware],
-) -> Trained:
+) -> TrainedModel:
     """An image with a single model, so that the image's sizes are the model's."""
     if request.param == "float":
         library, inputs, expected = _float(compile_for_board)
@@ -66,11 +66,11 @@ def trained(
         # The same operators as the previous model, called by another executor.
         inputs, expected = inputs[:_FEWEST_IMAGES], expected[:_FEWEST_IMAGES]
     executor = "graph" if request.param == "int8-graph" else "ahead of time"
-    return Trained(firmware([library]), executor, inputs, expected)
+    return TrainedModel(firmware([library]), executor, inputs, expected)
 
 
-def test_every_held_out_image_gives_what_the_host_gives(
-    trained: Trained, session: Callable[[Firmware], Session], record_model: Callable[..., ModelResult]
+def test_outputs_of_held_out_images_equal_the_host(
+    trained: TrainedModel, session: Callable[[Firmware], Session], record_model: Callable[..., ModelResult]
 ) -> None:
     assert len(trained.inputs) >= _FEWEST_IMAGES
     labels = held_out()[1][: len(trained.inputs)]
@@ -88,11 +88,11 @@ def test_every_held_out_image_gives_what_the_host_gives(
     )
     accuracy = result.figures["accuracy"]
     assert accuracy >= _LOWEST_ACCURACY
-    right = sum(int(output.argmax()) == label for output, label in zip(trained.expected, labels, strict=True))
-    assert accuracy == pytest.approx(right / len(labels))
+    correct = sum(int(output.argmax()) == label for output, label in zip(trained.expected, labels, strict=True))
+    assert accuracy == pytest.approx(correct / len(labels))
 
 
-def test_two_runs_agree_to_the_instruction(trained: Trained, session: Callable[[Firmware], Session]) -> None:
+def test_runs_of_one_image_have_equal_counts(trained: TrainedModel, session: Callable[[Firmware], Session]) -> None:
     running = session(trained.image)
     name, picture = trained.image.libraries[0].name, trained.inputs[0]
     first, second = (running.run(name, [picture]) for _ in range(2))

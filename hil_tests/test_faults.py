@@ -37,15 +37,15 @@ def _input(value: int) -> npt.NDArray[np.int32]:
     return np.array([value, 0, 0, 0], np.uint32).view(np.int32)
 
 
-def _fault_of(session: HostDriven, name: str, x: int, needs: str) -> DeviceFault:
+def _run_to_fault(session: HostDriven, name: str, x: int, needs: str) -> DeviceFault:
     """Run a program and return its fault; without a fault, fail with a hint for the board's ``lacks``."""
     try:
         session.run(name, [_input(x)])
     except DeviceFault as fault:
         return fault
     advice = f"; a board where it does says so: lacks: [{needs}] (docs/porting.md, step 3)" if needs else ""
-    other = ", or names another hole" if needs == "bus errors" else ""
-    pytest.fail(f"{name} with {x:#x} ran to its end, and faulted nowhere{advice}{other}", pytrace=False)
+    alternative = ", or names another hole" if needs == "bus errors" else ""
+    pytest.fail(f"{name} with {x:#x} ran to its end, and faulted nowhere{advice}{alternative}", pytrace=False)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +60,12 @@ def faulty(board: Connection, image: Firmware, session: Callable[[Firmware], Hos
     return session(image)
 
 
-def test_a_fault_is_reported_with_its_cause_and_its_place(
+def test_fault_is_reported_with_cause_and_location(
     board: Connection, faulty: HostDriven, case: FaultCase, image: Firmware
 ) -> None:
     name = case.library.name
     x = board.board.hole if case.x is None else case.x
-    fault = _fault_of(faulty, name, x, case.needs)
+    fault = _run_to_fault(faulty, name, x, case.needs)
     assert fault.record.meaning.name == case.exception
     assert not case.flag or any(flag.startswith(case.flag) for flag in fault.record.meaning.flags)
     assert fault.record.meaning.address == case.address(image.input_address(case.library, 0), x)
@@ -75,24 +75,24 @@ def test_a_fault_is_reported_with_its_cause_and_its_place(
     assert fault.record.meaning.status in fault.message
 
 
-def test_a_jump_to_what_is_no_code(faulty: HostDriven, jump: JumpCase, code: MemoryRegion) -> None:
+def test_jump_to_data_is_reported(faulty: HostDriven, jump: JumpCase, code: MemoryRegion) -> None:
     target = jump.target(code)
-    record = _fault_of(faulty, "jump", target + jump.mark, jump.needs).record
+    record = _run_to_fault(faulty, "jump", target + jump.mark, jump.needs).record
     assert record.meaning.name == jump.exception
     assert not jump.flag or any(flag.startswith(jump.flag) for flag in record.meaning.flags)
     assert record.pc == target
 
 
-def test_a_stack_that_overflows_is_noticed(faulty: HostDriven, image: Firmware, facts: Facts) -> None:
+def test_stack_overflow_is_reported(faulty: HostDriven, image: Firmware, facts: Facts) -> None:
     with pytest.raises(DeviceFault) as caught:
         faulty.run("overflow", [_input(0)])
     meaning = caught.value.record.meaning
-    assert any(said.startswith(facts.overflow) for said in (meaning.name, *meaning.flags))
+    assert any(name.startswith(facts.overflow) for name in (meaning.name, *meaning.flags))
     stack = next(section for section in image.sections if section.name == ".stack")
     assert caught.value.record.sp < stack.address + 256
 
 
-def test_after_a_fault_and_a_reset_the_board_works_again(faulty: HostDriven) -> None:
+def test_board_works_after_a_fault_and_a_reset(faulty: HostDriven) -> None:
     with pytest.raises(DeviceFault):
         faulty.run("undefined", [_input(0)])
     faulty.reset()

@@ -20,27 +20,27 @@ pytestmark = pytest.mark.needs("debug port")
 
 
 @pytest.fixture(scope="module")
-def other(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
+def tripler(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
     """An image that differs from the doubler's."""
     return firmware([handwritten("tripler", "  y[0] = 3 * x[0];\n  return 0;")])
 
 
 @pytest.mark.needs("flash")
-def test_every_byte_of_an_image_is_programmed(board: Connection, doubler: Firmware, other: Firmware) -> None:
-    """One image over another: bits that the first one cleared must be erased."""
-    for image in (other, doubler):
+def test_image_is_flashed_over_another(board: Connection, doubler: Firmware, tripler: Firmware) -> None:
+    """Bits that the first image cleared must be erased for the second."""
+    for image in (tripler, doubler):
         board.gdb.flash(image.segments)
         for address, data in image.segments:
             assert board.read_memory(address, len(data)) == data
 
 
-def test_an_image_that_is_there_is_told_from_another(board: Connection, doubler: Firmware, other: Firmware) -> None:
+def test_comparison_recognises_the_flashed_image(board: Connection, doubler: Firmware, tripler: Firmware) -> None:
     board.program(doubler)
     assert board.first_difference(doubler) is None
-    assert board.first_difference(other) is not None
+    assert board.first_difference(tripler) is not None
 
 
-def test_what_is_programmed_survives_a_reset_and_runs(
+def test_flashed_image_survives_resets_and_runs(
     board: Connection, doubler: Firmware, session: Callable[[Firmware], HostDriven]
 ) -> None:
     running = session(doubler)
@@ -52,9 +52,7 @@ def test_what_is_programmed_survives_a_reset_and_runs(
 
 
 @pytest.mark.needs("flash")
-def test_the_last_bytes_can_be_programmed_and_the_image_stays(
-    board: Connection, doubler: Firmware, code: MemoryRegion
-) -> None:
+def test_flashing_the_last_bytes_keeps_the_image(board: Connection, doubler: Firmware, code: MemoryRegion) -> None:
     board.program(doubler)
     for seed in (1, 2):
         data = random.Random(seed).randbytes(32)
@@ -64,7 +62,7 @@ def test_the_last_bytes_can_be_programmed_and_the_image_stays(
 
 
 @pytest.mark.needs("flash")
-def test_an_odd_number_of_bytes(board: Connection, code: MemoryRegion) -> None:
+def test_odd_number_of_bytes_is_flashed(board: Connection, code: MemoryRegion) -> None:
     data = random.Random(3).randbytes(37)
     address = code.end - 100
     board.gdb.flash([(address, data)])
@@ -74,9 +72,7 @@ def test_an_odd_number_of_bytes(board: Connection, code: MemoryRegion) -> None:
 
 @pytest.mark.needs("flash")
 @pytest.mark.parametrize("where", ["across the end", "after the end", "before the start", "in RAM"])
-def test_what_is_not_flash_is_refused_and_nothing_changes(
-    board: Connection, doubler: Firmware, code: MemoryRegion, where: str
-) -> None:
+def test_address_outside_flash_is_refused(board: Connection, doubler: Firmware, code: MemoryRegion, where: str) -> None:
     board.program(doubler)
     address = {
         "across the end": code.end - 4,

@@ -13,6 +13,6 @@ from utvm.firmware import Firmware
 from utvm.session import Session
 
 
-def test_a_known_good_image_runs_and_answers(doubler: Firmware, session: Callable[[Firmware], Session]) -> None:
+def test_known_good_image_runs(doubler: Firmware, session: Callable[[Firmware], Session]) -> None:
     (output,) = session(doubler).run("doubler", [np.array([1, -2, 3, 2**30 - 1], np.int32)]).outputs
     assert output.tolist() == [2, -4, 6, 2**31 - 2]

@@ -16,10 +16,10 @@ from utvm.session import Session
 
 @pytest.fixture(scope="module")
 def models(compile_for_board: Callable[..., Library], firmware: Callable[[Sequence[Library]], Firmware]) -> ManyModels:
-    def compiling(case: Int8Case) -> Callable[[], Library]:
+    def compiler_of(case: Int8Case) -> Callable[[], Library]:
         return lambda: compile_for_board(from_tflite(case.content(), f"int8_{case.name}"))
 
-    return ManyModels({case.name: compiling(case) for case in INT8_CASES}, firmware)
+    return ManyModels({case.name: compiler_of(case) for case in INT8_CASES}, firmware)
 
 
 @pytest.mark.parametrize("case", INT8_CASES, ids=lambda case: case.name)

@@ -14,10 +14,10 @@ from utvm.session import Session
 
 @pytest.fixture(scope="module")
 def models(compile_for_board: Callable[..., Library], firmware: Callable[[Sequence[Library]], Firmware]) -> ManyModels:
-    def compiling(case: OperatorCase) -> Callable[[], Library]:
+    def compiler_of(case: OperatorCase) -> Callable[[], Library]:
         return lambda: compile_for_board(case.model(), name=f"op_{case.name}")
 
-    return ManyModels({case.name: compiling(case) for case in OPERATOR_CASES}, firmware)
+    return ManyModels({case.name: compiler_of(case) for case in OPERATOR_CASES}, firmware)
 
 
 @pytest.mark.parametrize("case", OPERATOR_CASES, ids=lambda case: case.name)

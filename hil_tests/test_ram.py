@@ -35,7 +35,7 @@ _FAULTY = handwritten(
     "faulty", "  if (x[0] == 7) {\n    __builtin_trap(); /* here */\n  }\n  y[0] = x[0] + 1;\n  return 0;"
 )
 _OVERFLOW = endless_recursion("overflow")
-_ANSWER = np.array([41, 0, 0, 0], np.int32)
+_ORDINARY = np.array([41, 0, 0, 0], np.int32)
 _TRAP = np.array([7, 0, 0, 0], np.int32)
 
 
@@ -65,10 +65,10 @@ def pictures() -> list[Any]:
 def operators(compile_for_board: Callable[..., Library], in_ram: Callable[[Sequence[Library]], Firmware]) -> ManyModels:
     """The operators in one image, loaded once."""
 
-    def compiling(case: OperatorCase) -> Callable[[], Library]:
+    def compiler_of(case: OperatorCase) -> Callable[[], Library]:
         return lambda: compile_for_board(case.model(), name=f"op_{case.name}")
 
-    return ManyModels({case.name: compiling(case) for case in _CASES}, in_ram)
+    return ManyModels({case.name: compiler_of(case) for case in _CASES}, in_ram)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def faulty(in_ram: Callable[[Sequence[Library]], Firmware]) -> Firmware:
     return in_ram([_FAULTY, _OVERFLOW])
 
 
-def test_everything_lies_in_ram_and_nothing_overlaps(
+def test_sections_are_in_ram_and_do_not_overlap(
     chip: Board, digits: Library, in_ram: Callable[[Sequence[Library]], Firmware]
 ) -> None:
     image = in_ram([digits])
@@ -92,7 +92,7 @@ def test_everything_lies_in_ram_and_nothing_overlaps(
     assert stack.address == chip.region(chip.layout.stack).address
 
 
-def test_a_model_gives_what_the_reference_gives(
+def test_model_equals_the_reference_kernels(
     digits: Library,
     pictures: list[Any],
     in_ram: Callable[[Sequence[Library]], Firmware],
@@ -105,7 +105,7 @@ def test_a_model_gives_what_the_reference_gives(
         assert output.tobytes() == expected.tobytes(), f"image {number}"
 
 
-def test_it_takes_as_many_instructions_as_where_it_is_programmed(
+def test_instructions_are_as_many_as_from_flash(
     board: Connection,
     digits: Library,
     pictures: list[Any],
@@ -120,16 +120,14 @@ def test_it_takes_as_many_instructions_as_where_it_is_programmed(
 
 
 @pytest.mark.parametrize("case", _CASES, ids=lambda case: case.name)
-def test_an_operator_loaded_with_others_against_numpy(
+def test_operators_loaded_together_equal_numpy(
     case: OperatorCase, operators: ManyModels, session: Callable[[Firmware], HostDriven]
 ) -> None:
     library = operators.library(case.name)
     case.check(session(operators.image).run(library.name, case.inputs).outputs)
 
 
-def test_a_fault_is_told_with_its_line_and_its_callers(
-    faulty: Firmware, session: Callable[[Firmware], HostDriven]
-) -> None:
+def test_fault_has_its_line_and_callers(faulty: Firmware, session: Callable[[Firmware], HostDriven]) -> None:
     running = session(faulty)
     with pytest.raises(DeviceFault) as caught:
         running.run("faulty", [_TRAP])
@@ -138,12 +136,12 @@ def test_a_fault_is_told_with_its_line_and_its_callers(
     assert caught.value.running.startswith("model faulty")
 
 
-def test_a_stack_that_overflows_is_noticed(faulty: Firmware, session: Callable[[Firmware], HostDriven]) -> None:
+def test_stack_overflow_is_a_fault(faulty: Firmware, session: Callable[[Firmware], HostDriven]) -> None:
     with pytest.raises(DeviceFault):
-        session(faulty).run("overflow", [_ANSWER])
+        session(faulty).run("overflow", [_ORDINARY])
 
 
-def test_a_reset_brings_back_what_a_program_or_a_debugger_has_destroyed(
+def test_reset_restores_overwritten_memory(
     board: Connection, faulty: Firmware, session: Callable[[Firmware], HostDriven]
 ) -> None:
     running = session(faulty)
@@ -151,15 +149,16 @@ def test_a_reset_brings_back_what_a_program_or_a_debugger_has_destroyed(
         board.write_memory(address, bytes(len(data)))
     assert board.first_difference(faulty) is not None
     running.reset()
-    board.clear_breakpoints()  # some cores have none of their own in RAM: one in the program is a difference
+    # Some cores have no hardware breakpoints for RAM; a software breakpoint would be a difference.
+    board.clear_breakpoints()
     assert board.first_difference(faulty) is None
     running.reset()
-    (output,) = running.run("faulty", [_ANSWER]).outputs
+    (output,) = running.run("faulty", [_ORDINARY]).outputs
     assert output[0] == 42
 
 
 @pytest.mark.needs("flash")
-def test_flash_is_left_alone_and_starts_the_board_after_a_reset(
+def test_flash_does_not_change_and_starts_after_a_reset(
     board: Connection,
     doubler: Firmware,
     faulty: Firmware,
@@ -169,7 +168,7 @@ def test_flash_is_left_alone_and_starts_the_board_after_a_reset(
     session(doubler)
     before = board.read_memory(code.address, code.size)
     running = session(faulty)
-    assert running.run("faulty", [_ANSWER]).outputs[0][0] == 42
+    assert running.run("faulty", [_ORDINARY]).outputs[0][0] == 42
     with pytest.raises(DeviceFault):
         running.run("faulty", [_TRAP])
     running.reset()
@@ -180,28 +179,28 @@ def test_flash_is_left_alone_and_starts_the_board_after_a_reset(
     assert board.run_until_stop(30.0) == doubler.symbols["utvm_host_turn"]
 
 
-def test_a_model_that_cannot_fit_is_told_what_it_needs_and_what_there_is(
+def test_too_large_model_is_refused_with_its_sizes(
     chip: Board, in_ram: Callable[[Sequence[Library]], Firmware]
 ) -> None:
     ram = sum(region.size for region in chip.memory if region.kind == "ram")
     with pytest.raises(DoesNotFitError) as caught:
         in_ram([handwritten("hungry", "  return 0;", arena_bytes=ram)])
-    said = re.fullmatch(
+    match = re.fullmatch(
         r"section (\S+) does not fit into RAM: it needs (\d+) bytes and the most that is left in one piece is "
         rf"(\d+) \(.*\); {chip.name} has {ram} bytes of RAM, the whole image needs (\d+)",
         caught.value.message,
     )
-    assert said
-    section, need, room, whole = said[1], *map(int, said.groups()[1:])
+    assert match
+    section, need, largest, total = match[1], *map(int, match.groups()[1:])
     assert section == ".arena"
     assert need == ram + 32  # with one input and one output of 16 bytes
-    assert room < need < whole
+    assert largest < need < total
     assert caught.value.hint
 
 
-def test_afterwards_the_board_takes_what_is_programmed_as_ever(
+def test_board_is_flashed_as_before_afterwards(
     board: Connection, doubler: Firmware, session: Callable[[Firmware], HostDriven]
 ) -> None:
-    (output,) = session(doubler).run("doubler", [_ANSWER]).outputs
+    (output,) = session(doubler).run("doubler", [_ORDINARY]).outputs
     assert output.tolist() == [82, 0, 0, 0]
     assert board.first_difference(doubler) is None

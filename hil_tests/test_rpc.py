@@ -47,7 +47,7 @@ def remote(serve: Callable[..., RpcBoard], digits: Library, pipe: runtime.Pipe) 
         yield session
 
 
-def test_rpc_gives_what_the_reference_gives(
+def test_outputs_equal_the_reference_kernels(
     remote: RpcSession,
     digits: Library,
     pipe: runtime.Pipe,
@@ -63,42 +63,42 @@ def test_rpc_gives_what_the_reference_gives(
     address = remote.allocate(block)
     remote.write(block, address, data)
     assert remote.read(block, address) == data
-    told = remote.stats()
+    statistics = remote.stats()
     _, counts = remote.profile(digits.name, [inputs[0]])
     if board_of(pytestconfig).cycle_counter == "none":
-        assert (told.pop(remote.board.unit), sum(counts)) == (0, 0)
+        assert (statistics.pop(remote.board.unit), sum(counts)) == (0, 0)
     else:
-        assert min(told[remote.board.unit], sum(counts)) > 0
+        assert min(statistics[remote.board.unit], sum(counts)) > 0
         record_statistics(
             f"{digits.name} over RPC, {pipe}: {remote.board.unit} of each operator",
             dict(zip(digits.operators, counts, strict=True)),
         )
-    record_statistics(f"{digits.name} over RPC, {pipe}", told)
-    assert told["runs"] == len(inputs)
-    assert told["crc_errors"] == 0
-    assert told["memory_bytes"] == told["memory_bytes_at_most"] > len(data)
+    record_statistics(f"{digits.name} over RPC, {pipe}", statistics)
+    assert statistics["runs"] == len(inputs)
+    assert statistics["crc_errors"] == 0
+    assert statistics["memory_bytes"] == statistics["memory_bytes_at_most"] > len(data)
 
 
 @pytest.mark.needs("counter")
-def test_time_evaluator_tells_no_time_that_is_none(remote: RpcSession, digits: Library) -> None:
+def test_time_evaluator_returns_the_count(remote: RpcSession, digits: Library) -> None:
     plain = remote.run(digits.name, [np.zeros((1, 8, 8, 1), np.int8)])
     assert remote.link is not None
-    function, nothing = b"utvm.run", struct.pack("<i", TypeIndex.NONE)
+    function, none = b"utvm.run", struct.pack("<i", TypeIndex.NONE)
     arguments = [
-        *(nothing, struct.pack("<iQ", TypeIndex.RAW_STRING, len(function)) + function, nothing, nothing),
+        *(none, struct.pack("<iQ", TypeIndex.RAW_STRING, len(function)) + function, none, none),
         *(struct.pack("<iq", TypeIndex.INTEGER, number) for number in (1, 2, 0)),  # number, repeat, least time
-        *([nothing] * 4),
+        *([none] * 4),
         struct.pack("<iQ", TypeIndex.RAW_STRING, 0),
     ]
-    made = remote.call("runtime.RPCTimeEvaluator", *arguments)
-    handle = made[-8:]
-    answer = remote.link.request(struct.pack("<i", Code.CALL) + handle + struct.pack("<i", 0), 60)
-    seconds = struct.unpack("<2d", answer[-16:])
+    reply = remote.call("runtime.RPCTimeEvaluator", *arguments)
+    handle = reply[-8:]
+    result = remote.link.request(struct.pack("<i", Code.CALL) + handle + struct.pack("<i", 0), 60)
+    seconds = struct.unpack("<2d", result[-16:])
     if plain.unit == "instructions":
         # The call itself takes instructions, too.
-        assert all(plain.count <= each < 2 * plain.count and each == int(each) for each in seconds)
+        assert all(plain.count <= value < 2 * plain.count and value == int(value) for value in seconds)
     else:
-        assert all(0 < each < 10 for each in seconds)
+        assert all(0 < value < 10 for value in seconds)
 
 
 def test_an_error_code_reaches_the_host(remote: RpcSession) -> None:
@@ -106,16 +106,16 @@ def test_an_error_code_reaches_the_host(remote: RpcSession) -> None:
         remote.run("failing", [np.full(4, -7, np.int32)])
 
 
-def test_the_longest_packets_pass_whole(remote: RpcSession) -> None:
+def test_longest_packets_are_not_cut(remote: RpcSession) -> None:
     ones = np.full(_ELEMENTS, -1, np.int32)  # Bytes FF: framing sends each of them twice.
     assert remote.run("copying", [ones]).outputs[0].tobytes() == ones.tobytes()
-    told, link = remote.stats(), remote.link
+    statistics, link = remote.stats(), remote.link
     assert link is not None
-    assert (told["crc_errors"], told["packets_dropped"], link.crc_errors) == (0, 0, 0)
-    assert told["bytes_received"] <= link.bytes_sent, "a pipe makes bytes up"
+    assert (statistics["crc_errors"], statistics["packets_dropped"], link.crc_errors) == (0, 0, 0)
+    assert statistics["bytes_received"] <= link.bytes_sent, "a pipe makes bytes up"
 
 
-def test_a_fault_is_told_and_the_board_goes_on_after_a_reset(
+def test_fault_is_reported_and_a_reset_recovers(
     remote: RpcSession, digits: Library, pytestconfig: pytest.Config
 ) -> None:
     with pytest.raises(DeviceFault) as caught:

@@ -62,58 +62,58 @@ def remote(serve: Callable[[Sequence[Library]], RpcBoard]) -> Iterator[RpcSessio
         yield session
 
 
-def _fault_of(remote: RpcSession, model: str) -> DeviceFault:
+def _run_to_fault(remote: RpcSession, model: str) -> DeviceFault:
     with pytest.raises(DeviceFault) as caught:
         remote.run(model, _ZERO)
     return caught.value
 
 
-def _works_again(remote: RpcSession) -> None:
+def _reset_and_run(remote: RpcSession) -> None:
     remote.reset()
     assert remote.run("asserts", [np.full(4, 41, np.int32)]).outputs[0][0] == 42
 
 
-def test_a_fault_has_its_callers(remote: RpcSession) -> None:
-    fault = _fault_of(remote, "chain")
+def test_fault_has_its_callers(remote: RpcSession) -> None:
+    fault = _run_to_fault(remote, "chain")
     assert fault.source_line.startswith("chain_inner at")
     assert fault.source_line.endswith(f"chain.c:{line_of(_CHAIN, '/* here */')}")
     assert fault.backtrace[0].startswith("chain_outer at")
     assert fault.backtrace[0].endswith(f":{line_of(_CHAIN, '/* second */')}")
     assert fault.backtrace[1].startswith("chain_run at")
-    assert any(place.startswith("utvm_run at") for place in fault.backtrace)
-    assert any(place.startswith("utvm_main at") for place in fault.backtrace)
+    assert any(frame.startswith("utvm_run at") for frame in fault.backtrace)
+    assert any(frame.startswith("utvm_main at") for frame in fault.backtrace)
     assert fault.running == "model chain"
     assert "called by chain_outer" in fault.message
-    _works_again(remote)
+    _reset_and_run(remote)
 
 
-def test_a_fault_names_the_operator_that_was_running(remote: RpcSession) -> None:
-    fault = _fault_of(remote, "steps")
+def test_fault_names_the_running_operator(remote: RpcSession) -> None:
+    fault = _run_to_fault(remote, "steps")
     assert fault.running == "model steps, step 1 of 2: steps_second (divide)"
     assert "running: model steps, step 1 of 2" in fault.message
-    _works_again(remote)
+    _reset_and_run(remote)
 
 
 @pytest.mark.needs("counter")
-def test_the_watchdog_says_where_a_run_hangs(remote: RpcSession) -> None:
+def test_watchdog_reports_where_a_run_hangs(remote: RpcSession) -> None:
     remote.limit_runs(200)
-    fault = _fault_of(remote, "endless")
+    fault = _run_to_fault(remote, "endless")
     assert "watchdog" in fault.record.meaning.name or fault.record.meaning.name == "SIGALRM"
     assert fault.source_line.startswith("endless_wait at")
     assert fault.backtrace[0].startswith("endless_run at")
-    _works_again(remote)
+    _reset_and_run(remote)
 
 
-def test_an_assertion_says_what_should_have_been_true(remote: RpcSession) -> None:
-    fault = _fault_of(remote, "asserts")
+def test_assertion_is_reported_with_its_condition(remote: RpcSession) -> None:
+    fault = _run_to_fault(remote, "asserts")
     assert fault.record.words.endswith(f"asserts.c:{line_of(_ASSERTS, '/* here */')}: x[0] == 41")
     assert "assertion failed: " in fault.message
-    assert any(place.startswith("asserts_run at") for place in fault.backtrace)
-    _works_again(remote)
+    assert any(frame.startswith("asserts_run at") for frame in fault.backtrace)
+    _reset_and_run(remote)
 
 
-def test_a_stack_that_overflows_is_told(remote: RpcSession) -> None:
-    fault = _fault_of(remote, "deep")
+def test_stack_overflow_is_reported(remote: RpcSession) -> None:
+    fault = _run_to_fault(remote, "deep")
     assert fault.running == "model deep"
-    assert any(place.startswith("deep_deeper at") for place in (fault.source_line, *fault.backtrace))
-    _works_again(remote)
+    assert any(frame.startswith("deep_deeper at") for frame in (fault.source_line, *fault.backtrace))
+    _reset_and_run(remote)

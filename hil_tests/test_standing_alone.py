@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs("debug port")
 
 
 @pytest.fixture(autouse=True)
-def _is_heard(board: Connection) -> None:
+def _require_output(board: Connection) -> None:
     """Skip boards without a console and without RTT."""
     if "console" not in board.capabilities and "rtt" not in pipes(board.board.architecture):
         pytest.skip("not on this board: it has no console, and nothing to report through in its place")
@@ -42,40 +42,40 @@ def picture() -> npt.NDArray[Any]:
     return quantize.quantized_images(held_out()[0])[0][np.newaxis]
 
 
-def _alone(board: Connection, library: Library, stored: npt.NDArray[Any]) -> StandaloneRunner:
-    image = build(board.board, [library], "standing_alone", [stored], able=board.capabilities)
+def _standalone(board: Connection, library: Library, input_values: npt.NDArray[Any]) -> StandaloneRunner:
+    image = build(board.board, [library], "standing_alone", [input_values], able=board.capabilities)
     return StandaloneRunner(board, image)
 
 
-def _start(alone: StandaloneRunner) -> RunResult:
-    return alone.power_cycle() if alone.has_power_switch else alone.reset()
+def _start(runner: StandaloneRunner) -> RunResult:
+    return runner.power_cycle() if runner.has_power_switch else runner.reset()
 
 
-def test_the_result_is_the_reference_s_after_every_start(
+def test_output_equals_the_reference_after_every_start(
     board: Connection, digits: Library, picture: npt.NDArray[Any]
 ) -> None:
     ((expected,),) = tflite_micro(quantize.MODEL.read_bytes(), [[picture]])
-    alone = _alone(board, digits, picture)
+    runner = _standalone(board, digits, picture)
     for _ in range(2):
-        result = _start(alone)
+        result = _start(runner)
         assert result.outputs[0].tobytes() == expected.tobytes()
         assert result.outputs[0].shape == expected.shape
         assert 0 < result.stack_used < board.board.layout.stack_size
-    assert alone.reset().outputs[0].tobytes() == expected.tobytes()
+    assert runner.reset().outputs[0].tobytes() == expected.tobytes()
 
 
 @pytest.mark.needs("reset cause")
-def test_it_says_why_it_was_reset(board: Connection, digits: Library, picture: npt.NDArray[Any]) -> None:
-    alone = _alone(board, digits, picture)
-    if alone.has_power_switch:
-        alone.power_cycle()
-        assert alone.reset_cause == "power on"
+def test_reset_cause_is_reported(board: Connection, digits: Library, picture: npt.NDArray[Any]) -> None:
+    runner = _standalone(board, digits, picture)
+    if runner.has_power_switch:
+        runner.power_cycle()
+        assert runner.reset_cause == "power on"
     # The board clears the cause at start-up, so this is the cause of the last reset only.
-    alone.reset()
-    assert alone.reset_cause == "reset pin"
+    runner.reset()
+    assert runner.reset_cause == "reset pin"
 
 
-def test_it_takes_as_long_as_with_a_host(
+def test_count_equals_a_run_with_a_host(
     board: Connection,
     digits: Library,
     picture: npt.NDArray[Any],
@@ -84,16 +84,16 @@ def test_it_takes_as_long_as_with_a_host(
 ) -> None:
     if board.count_unit != "instructions":
         pytest.skip("a chip counts cycles, which depend on where its flash accelerator finds the input")
-    result = _start(_alone(board, digits, picture))
+    result = _start(_standalone(board, digits, picture))
     assert session(firmware([digits])).run(digits.name, [picture]).count == result.count
 
 
-def test_a_fault_is_said_to_whoever_listens(board: Connection, facts: Facts) -> None:
+def test_fault_is_reported_without_a_host(board: Connection, facts: Facts) -> None:
     faulty = handwritten("faulty", f"  {facts.undefined} /* here */\n  return x[0];")
-    alone = _alone(board, faulty, np.zeros(4, np.int32))
+    runner = _standalone(board, faulty, np.zeros(4, np.int32))
     for _ in range(2):
         with pytest.raises(DeviceFault) as caught:
-            _start(alone)
+            _start(runner)
         assert caught.value.record.meaning.name == facts.undefined_name
         assert f"faulty.c:{line_of(faulty, '/* here */')}" in caught.value.source_line
         assert any("utvm_main" in line for line in caught.value.backtrace)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of the project, by the names that commands take."""
+"""Models of the project, by the names that commands take."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class SampledModel:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A named model, made from a seed and an optional weight file; ``random``: without one, weights are random."""
+    """A model built from a seed and an optional weight file; ``random``: weights are random without a file."""
 
     make: Callable[[int, Path | None], SampledModel]
     random: bool = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow Lite Micro's reference kernels on this computer: what int8 results are compared with."""
+"""TensorFlow Lite Micro's reference kernels on this computer, the reference for int8 results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def tflite_micro(content: bytes, samples: Sequence[Sequence[npt.NDArray[Any]]], 
     Args:
         content: the file.
         samples: for each run, the inputs in the model's order, with its shapes and element types.
-        outputs: how many outputs the model has.
+        outputs: number of outputs.
 
     Returns:
         For each run, the outputs in the model's order.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes small TensorFlow Lite files, so that a model for a check needs no TensorFlow.
+"""Write small TensorFlow Lite files, so that tests need no TensorFlow.
 
     builder = Builder()
     builder.tensor("x", (1, 8, 8, 3), "int8", scale=0.5, zero_point=-128)
@@ -7,8 +7,8 @@
     builder.operator("RELU", ["x"], ["y"])
     content = builder.finish(["x"], ["y"])
 
-Every operator of TensorFlow Lite's schema can be written: its name and the names of its options are the schema's
-own. The schema is ``tensorflow/lite/schema/schema.fbs``, of which the package ``tflite`` is generated.
+Every operator of TensorFlow Lite's schema can be written: operators and their options have the schema's names. The
+schema is ``tensorflow/lite/schema/schema.fbs``; the package ``tflite`` is generated from it.
 """
 
 import math
@@ -46,7 +46,7 @@ _OPTIONS_OF_OTHER_NAMES = {
     "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
 }
 
-# What an exporter always writes, and the schema's own defaults (zero) would make senseless.
+# Options that exporters always write. The schema's defaults, zero, would be invalid.
 _POOL = {"stride_h": 1, "stride_w": 1, "filter_height": 1, "filter_width": 1}
 _CONVOLUTION = {"stride_h": 1, "stride_w": 1}
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -59,7 +59,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "SOFTMAX": {"beta": 1.0},
 }
 
-# The options whose values have names.
+# Options whose values are enumerations.
 _ENUMERATIONS = {
     "fused_activation_function": tflite.ActivationFunctionType,
     "padding": tflite.Padding,
@@ -91,11 +91,11 @@ class _Operator:
 
 
 class Builder:
-    """A model of one graph. Tensors are made first, then operators, in the order in which they run."""
+    """A model of one graph. Add tensors first, then operators in the order of execution."""
 
     def __init__(self) -> None:
         self._tensors: list[_Tensor] = []
-        self._buffers: list[bytes] = [b""]  # The schema keeps number 0 for tensors without data.
+        self._buffers: list[bytes] = [b""]  # The schema reserves buffer 0 for tensors without data.
         self._operators: list[_Operator] = []
 
     def tensor(
@@ -115,20 +115,20 @@ class Builder:
 
         Args:
             dtype: numpy's name of the element type; ``int4`` for a constant of 4 bits.
-            data: makes it a constant; in any type that can be turned into dtype. A flat list of all elements, or
-                what numpy can spread over the shape.
-            scale: makes it a quantised tensor: one scale, or one for each index along axis.
-            zero_point: one, or as many as there are scales.
-            axis: the quantised dimension, where there are several scales.
+            data: elements of a constant, of any type that converts to dtype: a flat list, or an array that numpy
+                broadcasts to the shape.
+            scale: scale of a quantised tensor: one, or one for each index along axis.
+            zero_point: one zero point, or one for each scale.
+            axis: the quantised dimension if there are several scales.
             signature: the shape as a converter of a model with dynamic dimensions writes it, -1 for unknown.
-            variable: it keeps its value from one run to the next.
+            variable: the tensor keeps its value between runs.
         """
         buffer = 0
         if data is not None:
             array = np.asarray(data).astype("int8" if dtype == "int4" else dtype)
-            whole = array.reshape(shape) if array.ndim == 1 and array.size == math.prod(shape) else array
-            content = np.broadcast_to(whole, shape).tobytes()
-            self._buffers.append(_in_halves(content) if dtype == "int4" else content)
+            shaped = array.reshape(shape) if array.ndim == 1 and array.size == math.prod(shape) else array
+            content = np.broadcast_to(shaped, shape).tobytes()
+            self._buffers.append(_pack_int4(content) if dtype == "int4" else content)
             buffer = len(self._buffers) - 1
         scales = () if scale is None else tuple(float(value) for value in np.ravel(scale))
         zeros = np.broadcast_to(np.ravel(zero_point), (len(scales),))
@@ -153,9 +153,9 @@ class Builder:
         Args:
             name: as in the schema's ``BuiltinOperator``; any other name makes a custom operator, whose
                 options become a FlexBuffers map.
-            inputs: names of tensors; None for an optional input that is left out.
-            options: fields of the operator's options by the schema's names. Values that have names are given by
-                name: ``padding="VALID"``, ``fused_activation_function="RELU6"``.
+            inputs: names of tensors; None for a missing optional input.
+            options: fields of the operator's options by the schema's names. Enumerations take names:
+                ``padding="VALID"``, ``fused_activation_function="RELU6"``.
         """
         options = {**_DEFAULTS.get(name, {}), **options}
         self._operators.append(
@@ -175,13 +175,12 @@ class Builder:
         others: Sequence[tuple["Builder", Sequence[str], Sequence[str]]] = (),
         signatures: Sequence[str] = (),
     ) -> bytes:
-        """Return the file.
+        """Write the file.
 
         Args:
-            inputs, outputs: names of the model's own, in order.
-            others: the graphs that follow this one, which operators call by their numbers, from 1; with their own
-                inputs and outputs.
-            signatures: names for the graphs, in order, as a converter writes them for several functions.
+            inputs, outputs: names of the model's inputs and outputs, in order.
+            others: further graphs with their inputs and outputs; operators call them by number, from 1.
+            signatures: names of the graphs, in order, as a converter writes them for several functions.
         """
         builder = flatbuffers.Builder(1024)
         graphs = [(self, inputs, outputs), *others]
@@ -190,8 +189,8 @@ class Builder:
         contents = [data for graph, _, _ in graphs for data in graph._buffers]
         buffers = _offsets(builder, [_write_buffer(builder, data) for data in contents])
         roots, first = [], 0
-        for graph, given, made in graphs:
-            roots.append(graph._write_graph(builder, names, given, made, first))
+        for graph, graph_inputs, graph_outputs in graphs:
+            roots.append(graph._write_graph(builder, names, graph_inputs, graph_outputs, first))
             first += len(graph._buffers)
         written = _offsets(builder, roots)
         keys = [_write_signature(builder, name, place) for place, name in enumerate(signatures)]
@@ -235,8 +234,8 @@ class Builder:
         return int(tflite.SubGraphEnd(builder))
 
 
-def _in_halves(content: bytes) -> bytes:
-    """Return numbers of 4 bits as the schema stores them: two in a byte, the first one low."""
+def _pack_int4(content: bytes) -> bytes:
+    """Pack 4-bit integers as the schema stores them: two in a byte, the first in the low half."""
     padded = np.frombuffer(content + bytes(len(content) % 2), np.uint8) & 15
     return (padded[::2] | (padded[1::2] << 4)).tobytes()
 
@@ -328,7 +327,7 @@ def _write_operator(builder: flatbuffers.Builder, operator: _Operator, code: int
 
 
 def _options_table(operator: str) -> str:
-    """Return the name of the schema's table for an operator's options, or an empty string."""
+    """Name of the schema's table of an operator's options, or an empty string."""
     usual = "".join(word.title() for word in operator.split("_")) + "Options"
     name = _OPTIONS_OF_OTHER_NAMES.get(operator, usual)
     return name if hasattr(tflite.BuiltinOptions, name) else ""

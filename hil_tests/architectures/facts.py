@@ -90,6 +90,6 @@ class Facts:
     after_reset: Callable[[Connection, Firmware], Mapping[str, int]]
 
 
-def at_entry(_bench: Connection, firmware: Firmware) -> Mapping[str, int]:
+def at_entry(_connection: Connection, firmware: Firmware) -> Mapping[str, int]:
     """Registers after a reset if the debugger starts the image."""
     return {"pc": firmware.symbols["utvm_reset"], "sp": firmware.symbols["_utvm_stack_end"]}

@@ -34,7 +34,7 @@ Parameters = Mapping[str, npt.NDArray[np.int64]]
 
 
 def _limits(name: str) -> tuple[int, int]:
-    """Return the least and the greatest that a parameter may hold."""
+    """Smallest and largest allowed value of a parameter."""
     if name == "mean_data":
         return 0, 255
     # A bias is shifted left by 3 and then has 32 bits.
@@ -42,10 +42,10 @@ def _limits(name: str) -> tuple[int, int]:
 
 
 def random_parameters(seed: int = 0) -> Parameters:
-    """Draw parameters by ``numpy.random.default_rng(seed)``, in the order of :data:`SHAPES`, each one uniform.
+    """Draw uniform parameters from ``numpy.random.default_rng(seed)``, in the order of :data:`SHAPES`.
 
-    The ranges keep most of each layer's results from being cut off: means from 130 to 139, weights from -25 to 24,
-    biases from -3 to 2.
+    Few results of a layer saturate with these ranges: means from 130 to 139, weights from -25 to 24, biases from -3
+    to 2.
     """
     generator = np.random.default_rng(seed)
     ranges = {"data": (130, 140), "weight": (-25, 25), "bias": (-3, 3)}
@@ -58,7 +58,7 @@ def read_parameters(path: Path) -> Parameters:
     The integers may be nested lists of the parameter's shape, or one flat list of all of them in that order.
 
     Raises:
-        ConfigError: it cannot be read, or is something else; the message names the parameter.
+        ConfigError: the file cannot be read or is invalid; the message names the parameter.
     """
     hint = "models/cifar10_cnn/README.md has the format"
     try:
@@ -68,8 +68,8 @@ def read_parameters(path: Path) -> Parameters:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is not JSON", hint) from error
     if not isinstance(content, dict) or set(content) != set(SHAPES):
-        found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
-        raise ConfigError(f"{path}: must hold {', '.join(SHAPES)}, but holds {found[:300]}", hint)
+        keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
+        raise ConfigError(f"{path}: must hold {', '.join(SHAPES)}, but holds {keys[:300]}", hint)
     parameters = {}
     for name, shape in SHAPES.items():
         try:
@@ -90,12 +90,12 @@ def read_parameters(path: Path) -> Parameters:
 
 
 def image_inputs(parameters: Parameters, images: npt.NDArray[Any]) -> npt.NDArray[np.int8]:
-    """Turn images, uint8 (n, 32, 32, 3), into the network's input: less the mean, cut off at int8's limits."""
+    """Convert images, uint8 (n, 32, 32, 3), to the network's input: subtract the mean, saturate to int8."""
     return np.clip(images.astype(np.int64) - parameters["mean_data"], -128, 127).astype(np.int8)
 
 
 def network(parameters: Parameters) -> bytes:
-    """Write the network as a TensorFlow Lite file; all its scales are powers of two, which are shifts."""
+    """Write the network as a TensorFlow Lite file. All scales are powers of two, so rescaling is a shift."""
     builder = Builder()
     scale, source = 1.0, builder.tensor("image", (1, *IMAGE), "int8", scale=1.0)
     for number, pool in enumerate(_POOLS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The handwritten digits: 1,797 real images of 8 by 8 pixels, and which of them the model never saw.
+"""The handwritten digits: 1,797 real images of 8 by 8 pixels, split into training and held-out images.
 
 ``digits.npz`` is the test part of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak,
 1998), under CC BY 4.0.
@@ -20,15 +20,16 @@ Labels = npt.NDArray[np.int64]
 
 
 def training() -> tuple[Images, Labels]:
-    """The 1,397 images to learn from, as :func:`held_out` does."""
+    """The 1,397 training images; shapes as for :func:`held_out`."""
     return _part(slice(HELD_OUT, None))
 
 
 def held_out() -> tuple[Images, Labels]:
-    """The 400 images the model is judged by, in an order that is always the same.
+    """The 400 test images, always in the same order.
 
     Returns:
         Images as float32 of shape (400, 1, 8, 8), values 0 to 16; labels as int64 of shape (400,), 0 to 9.
+
     """
     return _part(slice(None, HELD_OUT))
 

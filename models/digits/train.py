@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the digits model with TVM and writes it as ONNX.
+"""Train the digits model with TVM and write it as ONNX.
 
     python models/digits/train.py [FILE]
 
-The network's gradient is made by Relax, and the training step is compiled by TVM for this computer: the compiler
-trains what it deploys. Everything runs in one thread and in a fixed order from a fixed seed, so the same machine
-writes the same bytes again.
+Relax computes the gradient of the network, and TVM compiles the training step for this computer: the compiler
+trains the models that it deploys. Everything runs in one thread, in a fixed order and from a fixed seed, so the same
+machine writes the same bytes again.
 """
 
 import sys
@@ -51,7 +51,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 
 
 def network() -> Any:
-    """Return the Relax module of the network, in the form that TVM's trainer wants."""
+    """Relax module of the network, in the form that TVM's trainer expects."""
     operators = relax.op
     image = relax.Var("image", relax.TensorType((_BATCH, 1, 8, 8), "float32"))
     weights = {name: relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in _SHAPES.items()}
@@ -84,7 +84,7 @@ def build_trainer() -> Trainer:
 
 
 def first_weights(generator: np.random.Generator) -> Weights:
-    """Draw weights whose layers keep the size of what passes through them (He et al., 2015)."""
+    """Draw initial weights that preserve the variance of activations (He et al., 2015)."""
     inputs = {"conv1": 9, "conv2": 144, "dense": 128}
     return {
         name: (
@@ -94,15 +94,15 @@ def first_weights(generator: np.random.Generator) -> Weights:
     }
 
 
-def shifted(images: Images, generator: np.random.Generator) -> Images:
-    """Move each image by up to one pixel in each direction."""
+def shift(images: Images, generator: np.random.Generator) -> Images:
+    """Shift each image by up to one pixel in each direction."""
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     offsets = generator.integers(0, 3, (len(images), 2))
     return np.stack([image[:, y : y + 8, x : x + 8] for image, (y, x) in zip(padded, offsets, strict=True)])
 
 
 def train() -> Weights:
-    """Train the network on all but the held-out images."""
+    """Train the network on the training images."""
     generator = np.random.default_rng(_SEED)
     images, labels = training()
     images = images / np.float32(_BRIGHTEST)
@@ -114,7 +114,7 @@ def train() -> Weights:
         losses = []
         for start in range(0, len(order) - _BATCH + 1, _BATCH):
             batch = order[start : start + _BATCH]
-            losses.append(float(trainer.update(shifted(images[batch], generator), labels[batch]).numpy()))
+            losses.append(float(trainer.update(shift(images[batch], generator), labels[batch]).numpy()))
         print(f"epoch {epoch + 1} of {_EPOCHS}: loss {np.mean(losses):.4f}")
         if epoch >= _EPOCHS - _AVERAGED:
             for name, value in trainer.export_params().items():
@@ -154,7 +154,7 @@ def to_onnx(weights: Weights) -> onnx.ModelProto:
 
 
 def main() -> None:
-    """Train, and write the model to the file named on the command line, or over the committed one."""
+    """Train, and write the model to the file named on the command line; by default, overwrite the committed model."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else MODEL
     target.write_bytes(to_onnx(train()).SerializeToString(deterministic=True))
     print(f"wrote {target}")

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hil_tests.bitstreams import made
+from hil_tests.bitstreams import build_bitstream
 from tasks import namespace
 from tests.cli.running import inv
 from tests.cli.scarce import SCARCE, call, create_folders
@@ -151,7 +151,7 @@ def _write_inputs(folder: Path) -> None:
     (folder / "lines.txt").write_text("finish\n")
     (folder / "bytes.txt").write_text(f"03{'00' * 15}\n")
     shutil.copy(_CHIPS, folder / "chip.yaml")
-    (folder / "vta.bit").write_bytes(made())
+    (folder / "vta.bit").write_bytes(build_bitstream())
     (folder / "osv").mkdir()
     (folder / "osv" / "x.json").write_text("{}")
 

@@ -36,7 +36,7 @@ def test_suites_skip_counts_and_report_none(uncounted: Path, tmp_path: Path) -> 
         test["id"].partition("[")[0]: test["message"] for test in report["tests"] if test["outcome"] == "skipped"
     }
     reason = "not on this board: it has no counter"
-    assert reasons.pop("standing_alone::test_it_says_why_it_was_reset") == "not on this board: it has no reset cause"
+    assert reasons.pop("standing_alone::test_reset_cause_is_reported") == "not on this board: it has no reset cause"
     assert set(reasons.values()) == {reason}
     assert {name.partition("::")[0] for name in reasons} == {"counter", "rpc", "rpc_faults"}
     assert '"instructions": 0' not in file.read_text()

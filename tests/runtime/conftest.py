@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime's portable files, compiled for this computer with every check that its compilers have."""
+"""The runtime's portable files, compiled for this computer with all compiler checks."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ FLAGS = [
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str]], ctypes.CDLL]:
-    """Compiles files of ``utvm/runtime/rpc``, and further ones, into a library that can be called."""
+def load_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str]], ctypes.CDLL]:
+    """Compile files of ``utvm/runtime/rpc``, and further files, into a shared library."""
 
     def build(files: Sequence[str], *further: Path) -> ctypes.CDLL:
         library = tmp_path_factory.mktemp("runtime") / "library.so"

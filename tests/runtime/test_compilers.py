@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime's C in the eyes of two compilers: C99 by the book, and no warning."""
+"""The runtime's C compiles as strict C99 without warnings, with two compilers."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ _STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion
 
 @pytest.mark.parametrize(("executor", "pipe"), [pair for pair in runtime.images("host") if pair[0] != "host_driven"])
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_no_compiler_has_a_word_to_say(
+def test_sources_compile_without_warnings(
     compiler: str, executor: runtime.Executor, pipe: runtime.Pipe | None, tmp_path: Path
 ) -> None:
     macros = [*runtime.defines(executor), 'UTVM_BOARD_NAME="host"', "UTVM_CLOCK_HZ=1000000000u"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board's framing against the host's: two implementations, written apart from the same description."""
+"""The board's framing against the host's: two independent implementations of one description."""
 
 import ctypes
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from utvm.session.framing import Deframer, encode
 
 _LIMIT = 300
-# What framing is about comes often, so that random bytes look like packets now and then.
+# Framing bytes are frequent, so that random bytes sometimes look like packets.
 _STREAM = st.lists(
     st.one_of(
         st.sampled_from([b"\xff", b"\xff\xfd", b"\xff\xfe", b"\xff\xff", b"\xfe", b"\xfd"]),
@@ -25,17 +25,17 @@ _STREAM = st.lists(
 
 
 @pytest.fixture(scope="module")
-def wire(compiled: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
-    return compiled(["framing.c"], Path(__file__).with_name("wire.c"))
+def wire(load_library: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+    return load_library(["framing.c"], Path(__file__).with_name("wire.c"))
 
 
-def sent(wire: ctypes.CDLL, payload: bytes, first: int) -> bytes:
+def send(wire: ctypes.CDLL, payload: bytes, first: int) -> bytes:
     wire.wire_send(payload, len(payload), first)
     count = ctypes.c_uint32.in_dll(wire, "wire_sent_count").value
     return bytes((ctypes.c_uint8 * 65536).in_dll(wire, "wire_sent")[:count])
 
 
-def received(wire: ctypes.CDLL, stream: bytes) -> list[bytes]:
+def receive(wire: ctypes.CDLL, stream: bytes) -> list[bytes]:
     wire.wire_listen(_LIMIT)
     payload = (ctypes.c_uint8 * 65536).in_dll(wire, "wire_payload")
     lengths = ((wire.wire_take(byte)) for byte in stream)
@@ -46,21 +46,21 @@ def received(wire: ctypes.CDLL, stream: bytes) -> list[bytes]:
 @given(
     payload=st.one_of(st.binary(max_size=400), st.binary(max_size=9).map(lambda some: some * 40)), cut=st.floats(0, 1)
 )
-def test_the_board_sends_what_the_host_would(wire: ctypes.CDLL, payload: bytes, cut: float) -> None:
-    assert sent(wire, payload, int(cut * len(payload))) == encode(payload)
+def test_board_and_host_send_equal_bytes(wire: ctypes.CDLL, payload: bytes, cut: float) -> None:
+    assert send(wire, payload, int(cut * len(payload))) == encode(payload)
 
 
 @pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(stream=_STREAM)
-def test_both_find_the_same_packets_in_any_stream(wire: ctypes.CDLL, stream: bytes) -> None:
+def test_board_and_host_receive_equal_packets(wire: ctypes.CDLL, stream: bytes) -> None:
     host = Deframer(_LIMIT)
     expected = host.feed(stream)
-    assert received(wire, stream) == expected
+    assert receive(wire, stream) == expected
     assert wire.wire_crc_errors() == host.crc_errors
     assert wire.wire_dropped() == host.dropped
 
 
-def test_a_packet_is_found_after_noise(wire: ctypes.CDLL) -> None:
+def test_packet_is_received_after_noise(wire: ctypes.CDLL) -> None:
     stream = b"\xff\xfd\xff\xff\xff" + b"noise\xff" + encode(b"\xff\xfd inside", after_reset=True)
-    assert received(wire, stream) == [b"\xff\xfd inside"]
+    assert receive(wire, stream) == [b"\xff\xfd inside"]

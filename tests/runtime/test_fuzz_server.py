@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RPC server under libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer: no request does it harm."""
+"""The RPC server under libFuzzer with AddressSanitizer and UndefinedBehaviorSanitizer."""
 
 import struct
 import subprocess
@@ -11,13 +11,13 @@ from tests.runtime.conftest import FLAGS
 from utvm.runtime import DIRECTORY
 from utvm.session.framing import encode
 
-_LEFT_OUT = {"main.c"}  # It waits for a board.
+_EXCLUDED = {"main.c"}  # It waits for a board.
 
 
 @pytest.fixture(scope="module")
 def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("fuzzer") / "fuzz_server"
-    sources = [path for path in sorted((DIRECTORY / "rpc").glob("*.c")) if path.name not in _LEFT_OUT]
+    sources = [path for path in sorted((DIRECTORY / "rpc").glob("*.c")) if path.name not in _EXCLUDED]
     subprocess.run(
         [
             "clang",
@@ -63,7 +63,7 @@ _EVALUATE = (
 
 
 def _seeds() -> list[bytes]:
-    """Whole conversations, for the fuzzer to begin from."""
+    """Complete conversations, the fuzzer's first inputs."""
     names = [
         b"utvm.run",
         b"utvm.stats",
@@ -77,17 +77,17 @@ def _seeds() -> list[bytes]:
         b"ffi.SystemLib",
     ]
     calls = [struct.pack("<iQi", 3, handle, 0) for handle in range(1, 19)]
-    found = _function(b"runtime.RPCTimeEvaluator")
+    evaluator = _function(b"runtime.RPCTimeEvaluator")
     normal = [struct.pack("<HBQ", 0x0101, 0x10, len(packet)) + packet for packet in (_BEGIN, _ALLOCATE)]
     numbered = [struct.pack("<HBBQ", 0x0101, 0x11, 1, len(_BEGIN)) + _BEGIN] * 2
-    part = struct.pack("<iqiq", 1, 0, 1, 4)
-    put = struct.pack("<iQi", 3, 10, 3) + part + struct.pack("<iQ", 9, 8) + bytes(8)
-    take = struct.pack("<iQi", 3, 11, 3) + part + struct.pack("<iq", 1, 8)
+    span = struct.pack("<iqiq", 1, 0, 1, 4)
+    put = struct.pack("<iQi", 3, 10, 3) + span + struct.pack("<iQ", 9, 8) + bytes(8)
+    take = struct.pack("<iQi", 3, 11, 3) + span + struct.pack("<iq", 1, 8)
     return [
         _requests(_BEGIN, *map(_function, names), put, struct.pack("<iQi", 3, 3, 0), take),
         _requests(_BEGIN, *map(_function, names), *calls),
         _requests(_BEGIN, _ALLOCATE, _ALLOCATE, _ALLOCATE),
-        _requests(_BEGIN, found, _EVALUATE, struct.pack("<iQi", 3, 0x10000, 0)),
+        _requests(_BEGIN, evaluator, _EVALUATE, struct.pack("<iQi", 3, 0x10000, 0)),
         _wire(struct.pack("<HB", 1, 0), *normal, *numbered, struct.pack("<HB", 0x0101, 2)),
     ]
 
@@ -95,12 +95,12 @@ def _seeds() -> list[bytes]:
 @pytest.mark.parametrize(
     "seconds", [pytest.param(8, marks=pytest.mark.slow), pytest.param(600, marks=pytest.mark.nightly)]
 )
-def test_no_request_does_harm(fuzzer: Path, tmp_path: Path, seconds: int) -> None:
+def test_fuzzed_requests_cause_no_errors(fuzzer: Path, tmp_path: Path, seconds: int) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for number, seed in enumerate(_seeds()):
         (corpus / str(number)).write_bytes(seed)
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             fuzzer,
             f"-max_total_time={seconds}",
@@ -116,20 +116,20 @@ def test_no_request_does_harm(fuzzer: Path, tmp_path: Path, seconds: int) -> Non
         check=False,
         timeout=seconds + 300,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    executed = int(done.stderr.split("stat::number_of_executed_units:")[1].split()[0])
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    executed = int(completed.stderr.split("stat::number_of_executed_units:")[1].split()[0])
     assert executed > 100 * seconds, "the fuzzer hardly ran"
 
 
 @pytest.mark.slow
-def test_the_fuzzer_sees_what_clients_do(fuzzer: Path, tmp_path: Path) -> None:
-    """A seed with a request that is answered runs further than one with rubbish."""
+def test_fuzzer_covers_valid_requests(fuzzer: Path, tmp_path: Path) -> None:
+    """A seed with a valid request covers more code than one with an invalid request."""
 
     def features(content: bytes) -> int:
         seed = tmp_path / "seed"
         seed.write_bytes(content)
-        said = subprocess.run([fuzzer, "-runs=1", seed], capture_output=True, text=True, check=True).stderr
-        assert "Executed" in said
+        output = subprocess.run([fuzzer, "-runs=1", seed], capture_output=True, text=True, check=True).stderr
+        assert "Executed" in output
         coverage = subprocess.run(
             [fuzzer, "-runs=0", "-print_coverage=0", tmp_path], capture_output=True, text=True, check=True
         ).stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of RPC tensors: blocks never overlap, and whatever is asked about an address is answered rightly."""
+"""Memory of RPC tensors: blocks never overlap, and every query about an address has a correct reply."""
 
 import ctypes
 from collections.abc import Callable
@@ -14,8 +14,8 @@ _HEAD = 16
 
 
 @pytest.fixture(scope="module")
-def memory(compiled: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
-    library = compiled(["memory.c"])
+def memory(load_library: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+    library = load_library(["memory.c"])
     library.utvm_memory_take.restype = ctypes.c_void_p
     for name in ("utvm_memory_give", "utvm_memory_room"):
         getattr(library, name).argtypes = [ctypes.c_void_p]
@@ -24,7 +24,7 @@ def memory(compiled: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     return library
 
 
-def test_blocks_against_a_model(memory: ctypes.CDLL) -> None:
+def test_blocks_equal_a_reference_model(memory: ctypes.CDLL) -> None:
     class Model(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
@@ -37,7 +37,7 @@ def test_blocks_against_a_model(memory: ctypes.CDLL) -> None:
         def take(self, size: int) -> None:
             largest = memory.utvm_memory_largest()
             address = memory.utvm_memory_take(size)
-            if size or largest:  # Largest is 0 for a full memory, and for one with room for a head alone.
+            if size or largest:  # Largest is 0 for a full memory, and for one with space for a header only.
                 assert (address is not None) == (size <= largest)
             if address is not None:
                 assert address % 16 == 0
@@ -54,13 +54,13 @@ def test_blocks_against_a_model(memory: ctypes.CDLL) -> None:
                 assert not memory.utvm_memory_give(address)
 
         @rule(offset=st.integers(-50, _BYTES + 50))
-        def ask(self, offset: int) -> None:
+        def query(self, offset: int) -> None:
             address = self.start + offset
-            room = memory.utvm_memory_room(address)
+            space = memory.utvm_memory_room(address)
             inside = [(start, size) for start, size in self.blocks.items() if start <= address < start + size]
             if inside:
-                assert room >= inside[0][0] + inside[0][1] - address
-            elif room:
+                assert space >= inside[0][0] + inside[0][1] - address
+            elif space:
                 # Blocks end at multiples of 16.
                 assert any(start <= address < start + -(-size // 16) * 16 for start, size in self.blocks.items())
             if address not in self.blocks:
@@ -78,7 +78,7 @@ def test_blocks_against_a_model(memory: ctypes.CDLL) -> None:
             for address in list(self.blocks):
                 assert memory.utvm_memory_give(address)
             assert memory.utvm_memory_used() == 0
-            # All free pieces are one again.
+            # All free blocks are merged.
             assert memory.utvm_memory_largest() >= _BYTES - 2 * _HEAD
 
     Model.TestCase.settings = settings(max_examples=60, deadline=None)
@@ -86,7 +86,7 @@ def test_blocks_against_a_model(memory: ctypes.CDLL) -> None:
 
 
 @pytest.mark.parametrize("size", [_BYTES, 2**31, 2**32 - 1, 2**32 - 8])
-def test_more_than_there_is_cannot_be_had(memory: ctypes.CDLL, size: int) -> None:
+def test_too_large_request_is_refused(memory: ctypes.CDLL, size: int) -> None:
     buffer = (ctypes.c_uint8 * _BYTES)()
     memory.utvm_memory_init(ctypes.addressof(buffer), _BYTES)
     assert memory.utvm_memory_take(size) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that the runtime makes without the compiler's help: binary64 ratios and decimal digits."""
+"""Arithmetic that the runtime does without the compiler's library: binary64 ratios and decimal digits."""
 
 import ctypes
 import struct
@@ -18,8 +18,8 @@ class Text(ctypes.Structure):
 
 
 @pytest.fixture(scope="module")
-def numbers(compiled: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
-    library = compiled(["binary64.c", "text.c"])
+def numbers(load_library: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+    library = load_library(["binary64.c", "text.c"])
     library.utvm_binary64_ratio.restype = ctypes.c_uint64
     library.utvm_binary64_ratio.argtypes = (ctypes.c_uint64, ctypes.c_uint64)
     library.utvm_text_add_number.argtypes = (ctypes.POINTER(Text), ctypes.c_int64)
@@ -32,12 +32,12 @@ def numbers(compiled: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
 @example(2**62 - 1, 1)
 @example(1, 2**61)
 @example(2**53 + 1, 2**53)
-def test_a_ratio_is_the_nearest_number(numbers: ctypes.CDLL, numerator: int, denominator: int) -> None:
+def test_ratio_is_the_nearest_double(numbers: ctypes.CDLL, numerator: int, denominator: int) -> None:
     bits = numbers.utvm_binary64_ratio(numerator, denominator)
-    (found,) = struct.unpack("<d", struct.pack("<Q", bits))
+    (ratio,) = struct.unpack("<d", struct.pack("<Q", bits))
     exact = Fraction(numerator, denominator)
-    error = abs(Fraction(found) - exact)
-    # Python's division rounds correctly, and differs at most where two numbers are equally near.
+    error = abs(Fraction(ratio) - exact)
+    # Python's division rounds correctly; only ties may differ.
     assert error == abs(Fraction(numerator / denominator) - exact)
 
 
@@ -45,13 +45,13 @@ def test_a_ratio_is_the_nearest_number(numbers: ctypes.CDLL, numerator: int, den
 @example(-(2**63))
 @example(0)
 @example(10**18)
-def test_digits_are_those_of_python(numbers: ctypes.CDLL, number: int) -> None:
+def test_digits_equal_python(numbers: ctypes.CDLL, number: int) -> None:
     text = Text()
     numbers.utvm_text_add_number(ctypes.byref(text), number)
     assert bytes(text.bytes[: text.length]).decode() == str(number)
 
 
 @given(st.text("ab", max_size=4), st.text("ab\0", max_size=4))
-def test_a_name_is_all_of_some_bytes(numbers: ctypes.CDLL, name: str, given: str) -> None:
-    found = numbers.utvm_text_is(name.encode(), given.encode(), len(given))
-    assert found == (name == given)
+def test_name_comparison_covers_all_bytes(numbers: ctypes.CDLL, name: str, given: str) -> None:
+    equal = numbers.utvm_text_is(name.encode(), given.encode(), len(given))
+    assert equal == (name == given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the stack was used: to the byte, wherever the mark is."""
+"""Stack use is measured to the byte, at any depth."""
 
 import ctypes
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from utvm.runtime import DIRECTORY, INCLUDE
 
 _WORDS = 16
 _PAINT = 0xA5A5A5A5
-# What a linker script says of a board's stack, said of an array.
+# A linker script's symbols for the stack, defined for an array.
 _STACK = f"""
 #include <stdint.h>
 uint32_t stack[{_WORDS}] = {{1}};
@@ -43,7 +43,7 @@ def stack(library: ctypes.CDLL) -> Iterator["ctypes.Array[ctypes.c_uint32]"]:
 
 
 @pytest.mark.parametrize("deepest", range(_WORDS + 1))
-def test_the_deepest_word_that_was_used_counts_and_all_above_it(
+def test_stack_use_is_the_depth_of_the_deepest_word(
     library: ctypes.CDLL, stack: "ctypes.Array[ctypes.c_uint32]", deepest: int
 ) -> None:
     if deepest < _WORDS:

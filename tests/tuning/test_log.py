@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of tuning: what is taken from it, and what is refused."""
+"""The tuning log: choice of the best entry, and refusal of damaged files."""
 
 import json
 from pathlib import Path
@@ -18,40 +18,40 @@ ORIGIN = origin_of(boards.load("mps2-an500"))
 
 
 def entry(**changed: object) -> LogEntry:
-    plain = {"layer": "a", "kind": "trace", "choice": "[]", "unit": "instructions", "counts": (7,)}
-    return LogEntry.model_validate({**ORIGIN.model_dump(), **plain, **changed})
+    defaults = {"layer": "a", "kind": "trace", "choice": "[]", "unit": "instructions", "counts": (7,)}
+    return LogEntry.model_validate({**ORIGIN.model_dump(), **defaults, **changed})
 
 
-def test_a_log_is_read_as_it_was_written_and_as_its_schema_says(tmp_path: Path) -> None:
-    written = [entry(), entry(kind="kernel", choice="plain", counts=(9, 3, 5)), entry(counts=(), error="no")]
+def test_log_round_trips_and_follows_its_schema(tmp_path: Path) -> None:
+    entries = [entry(), entry(kind="kernel", choice="plain", counts=(9, 3, 5)), entry(counts=(), error="no")]
     log = tmp_path / "log"
-    for each in written:
-        append(log, [each])
-    assert read_log(log, ORIGIN) == written
+    for item in entries:
+        append(log, [item])
+    assert read_log(log, ORIGIN) == entries
     for line in log.read_text().splitlines():
         jsonschema.validate(json.loads(line), SCHEMA)
-    assert [each.count for each in written] == [7, 5, None]
+    assert [item.count for item in entries] == [7, 5, None]
 
 
 @pytest.mark.parametrize(
-    ("entries", "taken"),
+    ("entries", "choice"),
     [
-        # The least count is taken, and nothing where there is none less than without tuning.
+        # The smallest count wins; nothing is chosen if tuning does not beat the default.
         ([entry(kind="default", choice=""), entry(choice="x", counts=(6,)), entry(choice="y", counts=(5,))], "y"),
         ([entry(kind="default", choice=""), entry(choice="x", counts=(7,))], ""),
-        # What could not be taken is not, and the last time that something was measured counts.
+        # Failed candidates are never chosen, and the last measurement of a choice counts.
         ([entry(choice="x", counts=(), error="other bits"), entry(choice="y", counts=(9,))], "y"),
         ([entry(choice="x", counts=(1,)), entry(choice="y"), entry(choice="x", counts=(9,))], "y"),
-        # A chip knows better than a virtual board.
+        # A chip's cycles have priority over a virtual board's instructions.
         ([entry(choice="x", counts=(1,)), entry(choice="y", unit="cycles", counts=(900,))], "y"),
     ],
 )
-def test_the_best_of_a_log_is_taken(entries: list[LogEntry], taken: str) -> None:
-    assert dict(tuned_target(Target(), entries).tuned) == ({"a": taken} if taken else {})
+def test_best_entry_is_chosen(entries: list[LogEntry], choice: str) -> None:
+    assert dict(tuned_target(Target(), entries).tuned) == ({"a": choice} if choice else {})
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "line 2 is damaged"),
         ("[" * 100_000, "line 2 is damaged"),
@@ -65,17 +65,17 @@ def test_the_best_of_a_log_is_taken(entries: list[LogEntry], taken: str) -> None
         ("\x00", "line 2 is damaged"),
     ],
 )
-def test_damaged_or_foreign_trace_line_is_refused_by_number(tmp_path: Path, line: str, said: str) -> None:
+def test_damaged_or_foreign_trace_line_is_refused_by_number(tmp_path: Path, line: str, message: str) -> None:
     log = tmp_path / "log"
     append(log, [entry()])
     log.write_text(f"{log.read_text()}{line}\n")
     with pytest.raises(ConfigError, match=r"line 2") as refused:
         read_log(log, ORIGIN)
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert "\n" not in refused.value.message
 
 
-def test_what_is_no_text_is_no_log(tmp_path: Path) -> None:
+def test_unreadable_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"\xff\xfe\xff")
     for path in (tmp_path / "log", tmp_path, tmp_path / "none", Path("/dev/zero")):
         with pytest.raises(ConfigError):

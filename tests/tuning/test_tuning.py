@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning a model, as its guide shows it."""
+"""Tuning a model by the commands of its guide."""
 
 import contextlib
 import json
@@ -40,13 +40,13 @@ DIGITS = ROOT / "models" / "digits"
 def test_guide_session_gives_a_library_no_slower(tmp_path: Path) -> None:
     (tmp_path / "models").symlink_to(ROOT / "models")
     session, *_ = re.findall(r"```\n(\./inv model\.tune .*?)```", GUIDE.read_text(), re.DOTALL)
-    done = [inv(*shlex.split(line)[1:], cwd=tmp_path) for line in session.splitlines()]
-    assert [each.returncode for each in done] == [0] * 4, done
-    assert "VIRTUAL" in done[0].stdout and "outputs are equal bit for bit" in done[0].stdout
+    results = [inv(*shlex.split(line)[1:], cwd=tmp_path) for line in session.splitlines()]
+    assert [result.returncode for result in results] == [0] * 4, results
+    assert "VIRTUAL" in results[0].stdout and "outputs are equal bit for bit" in results[0].stdout
     counts, digests = zip(
         *(
-            re.findall(r"modelled cycles ([\d,]+).*?outputs_sha256 (\w+)", each.stdout, re.DOTALL)[0]
-            for each in done[1:3]
+            re.findall(r"modelled cycles ([\d,]+).*?outputs_sha256 (\w+)", result.stdout, re.DOTALL)[0]
+            for result in results[1:3]
         ),
         strict=True,
     )
@@ -58,49 +58,49 @@ def test_guide_session_gives_a_library_no_slower(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "digits-tuned.tar") as archive:
         member = archive.extractfile("./metadata.json")
         assert member
-        own = json.load(member)["utvm"]
-    assert own["target"]["core"] == "cortex-m7"
+        metadata = json.load(member)["utvm"]
+    assert metadata["target"]["core"] == "cortex-m7"
 
 
 def test_tuning_alone_finds_twice_as_fast_loops(tmp_path: Path) -> None:
-    """What is kept in the log is packaged as any."""
+    """The tuned loops in the log are also packaged."""
     board, model, log = boards.load("mps2-an500"), load(DIGITS / "digits.onnx"), tmp_path / "log"
     layers = [
         replace(layer, target=replace(layer.target, tuned=((layer.name, "one result at a time"),)))
         for layer in layers_of(model, board.target)
     ]
     logs = tmp_path / "logs"
-    keeper = BoardHolder(board, BoardSelection(board=board.name), logs, lambda _: None)
-    keeper.attach()
+    holder = BoardHolder(board, BoardSelection(board=board.name), logs, lambda _: None)
+    holder.attach()
     try:
-        tuner = Tuner(layers, LocalMeasurer(keeper, in_ram=False), origin_of(board), log, [])
+        tuner = Tuner(layers, LocalMeasurer(holder, in_ram=False), origin_of(board), log, [])
         list(tuner.run(16))
     finally:
-        keeper.release()
+        holder.release()
     before, after = (sum(row[number] * row[0].times for row in tuner.rows()) for number in (1, 2))
     assert after * 2 < before
     archive = tmp_path / "tuned.tar"
     options = ("--board", board.name, "--set", f"tuned={log}", "--output", archive)
-    done = inv("model.package", "--model", DIGITS / "digits.onnx", *options)
-    assert done.returncode == 0, done.stderr
+    completed = inv("model.package", "--model", DIGITS / "digits.onnx", *options)
+    assert completed.returncode == 0, completed.stderr
     with tarfile.open(archive) as tar:
         member = tar.extractfile("./metadata.json")
         assert member
-        own = json.load(member)["utvm"]
-    assert own["target"]["tuned"]
-    assert "loops as they were tuned" in {call["kernel"] for call in own["calls"]}
+        metadata = json.load(member)["utvm"]
+    assert metadata["target"]["tuned"]
+    assert "loops as they were tuned" in {call["kernel"] for call in metadata["calls"]}
 
 
-def test_a_log_is_gone_on_from_and_refused_elsewhere(tmp_path: Path) -> None:
+def test_log_is_continued_and_refused_for_another_cpu(tmp_path: Path) -> None:
     log = tmp_path / "log"
     options = ("--model", DIGITS / "digits_int8.tflite", "--board", "mps2-an500", "--log", log, "--json")
     first = inv("model.tune", *options)
     assert first.returncode == 0, first.stderr
-    found = json.loads(first.stdout)
-    # Plain C beside the DSP extension, for each of the three layers; it is slower, so all stays as it is.
-    assert found["candidates"] == len(found["layers"]) == 3
-    assert {each["kind"] for each in found["layers"]} == {"default"}
-    assert found["outputs_equal"] and found["before"] == found["tuned"]
+    report = json.loads(first.stdout)
+    # The alternative to the DSP extension is plain C, for each of three layers. It is slower and not chosen.
+    assert report["candidates"] == len(report["layers"]) == 3
+    assert {layer["kind"] for layer in report["layers"]} == {"default"}
+    assert report["outputs_equal"] and report["before"] == report["tuned"]
     second = inv("model.tune", *options)
     assert json.loads(second.stdout)["candidates"] == 0
     run = ("model.run", "--model", DIGITS / "digits_int8.tflite", "--set", f"tuned={log}", "--board")
@@ -114,37 +114,42 @@ def test_a_log_is_gone_on_from_and_refused_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_model_of_flash_finds_what_instructions_do_not(tmp_path: Path) -> None:
+def test_flash_model_changes_the_best_choice(tmp_path: Path) -> None:
     model = ("--model", DIGITS / "digits.onnx")
     for name, board in (("plain", "stm32f746:cycles=off"), ("waits", "stm32f746")):
-        done = inv("model.tune", *model, "--board", board, "--trials", "16", "--log", tmp_path / name)
-        assert done.returncode == 0, done.stderr
+        completed = inv("model.tune", *model, "--board", board, "--trials", "16", "--log", tmp_path / name)
+        assert completed.returncode == 0, completed.stderr
     plain, waits = (
-        {(each["layer"], each["choice"]): each["counts"][0] for each in _lines(tmp_path / name)}
+        {(entry["layer"], entry["choice"]): entry["counts"][0] for entry in _read_entries(tmp_path / name)}
         for name in ("plain", "waits")
     )
     both = plain.keys() & waits.keys()
     assert any(
-        plain[one] < plain[other] and waits[one] > waits[other] for one in both for other in both if one[0] == other[0]
+        plain[first] < plain[second] and waits[first] > waits[second]
+        for first in both
+        for second in both
+        if first[0] == second[0]
     )
     for name in ("plain", "waits"):
-        # What is computed without tuning may be the best by both.
+        # The default may be the best by both measures.
         lines = (tmp_path / name).read_text().splitlines(keepends=True)
         (tmp_path / name).write_text("".join(line for line in lines if json.loads(line)["kind"] == "trace"))
     counts = [
-        int(re.findall(r"modelled cycles ([\d,]+)", done.stdout)[0].replace(",", ""))
+        int(re.findall(r"modelled cycles ([\d,]+)", completed.stdout)[0].replace(",", ""))
         for name in ("plain", "waits")
-        for done in [inv("model.run", *model, "--board", "stm32f746", "--cycles", "--set", f"tuned={tmp_path / name}")]
+        for completed in [
+            inv("model.run", *model, "--board", "stm32f746", "--cycles", "--set", f"tuned={tmp_path / name}")
+        ]
     ]
     assert counts[1] < counts[0]
 
 
-def _lines(log: Path) -> list[dict[str, Any]]:
+def _read_entries(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 @pytest.mark.nightly
-def test_a_board_that_dies_costs_a_retry(tmp_path: Path) -> None:
+def test_lost_board_costs_a_retry(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with stock_tracker(tmp_path / "tracker", free_port()) as (host, port), contextlib.ExitStack() as stack:
         where = ("--tracker", f"{host}:{port}")
@@ -158,38 +163,38 @@ def test_a_board_that_dies_costs_a_retry(tmp_path: Path) -> None:
         while boards[1].output().count("is on the board") < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         boards[1].process.kill()
-        said, _ = tuning.communicate(timeout=300)
-        assert tuning.returncode == 0, said
-        assert "2 boards" in said and "outputs are equal bit for bit" in said
-    lines = _lines(log)
-    assert not [each["error"] for each in lines if each["error"]]
-    assert sum(each["kind"] == "trace" for each in lines) == 24
+        output, _ = tuning.communicate(timeout=300)
+        assert tuning.returncode == 0, output
+        assert "2 boards" in output and "outputs are equal bit for bit" in output
+    entries = _read_entries(log)
+    assert not [entry["error"] for entry in entries if entry["error"]]
+    assert sum(entry["kind"] == "trace" for entry in entries) == 24
 
 
-def test_a_server_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+def test_hanging_server_is_abandoned(tmp_path: Path) -> None:
     board, model = boards.load("host"), load(DIGITS / "digits.onnx")
     library = compile_for(board, model)
-    asked = [Candidate(library, random_inputs(library, np.random.default_rng(1)))]
+    candidates = [Candidate(library, random_inputs(library, np.random.default_rng(1)))]
     with stock_tracker(tmp_path / "tracker", free_port()) as address, contextlib.ExitStack() as stack:
         where = ("--board", "host", "--tracker", f"{address[0]}:{address[1]}")
         folders = [tmp_path / name for name in ("one", "other")]
         for folder in folders:
             folder.mkdir()
-        one, _ = (stack.enter_context(served(folder, *where)) for folder in folders)
+        first, _ = (stack.enter_context(served(folder, *where)) for folder in folders)
         tracked = stack.enter_context(TrackerMeasurer(address, "host", board, model, limit=15))
         while tracked.board_count() < 2:
             time.sleep(0.1)
-        assert all(each.counts for each in tracked.measure(asked * 4))
-        one.process.send_signal(signal.SIGSTOP)
+        assert all(result.counts for result in tracked.measure(candidates * 4))
+        first.process.send_signal(signal.SIGSTOP)
         try:
-            # Its worker is ended with what it was given, and that is measured on the other one.
-            assert all(each.counts for each in tracked.measure(asked * 4))
+            # Its worker is stopped, and the other server measures the candidate.
+            assert all(result.counts for result in tracked.measure(candidates * 4))
         finally:
-            one.process.send_signal(signal.SIGCONT)
+            first.process.send_signal(signal.SIGCONT)
 
 
-def test_without_a_tracker_there_is_nothing_to_tune_on(tmp_path: Path) -> None:
-    words = ("model.tune", DIGITS / "digits.onnx", "--board", "host", "--log", tmp_path / "log", "--tracker")
-    nobody = inv(*words, f"127.0.0.1:{free_port()}")
-    assert nobody.returncode == 3 and "no tracker answers" in nobody.stderr
-    assert "is not HOST:PORT" in inv(*words, "here").stderr
+def test_missing_tracker_is_an_error(tmp_path: Path) -> None:
+    command = ("model.tune", DIGITS / "digits.onnx", "--board", "host", "--log", tmp_path / "log", "--tracker")
+    completed = inv(*command, f"127.0.0.1:{free_port()}")
+    assert completed.returncode == 3 and "no tracker answers" in completed.stderr
+    assert "is not HOST:PORT" in inv(*command, "here").stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of each of three VTAs."""
+"""VTA models of three configurations."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from utvm.virtual.vta.simulator import VtaSimulator, simulator
 
 @pytest.fixture(params=sorted(CONFIGURATIONS))
 def vta(request: pytest.FixtureRequest) -> Iterator[VtaSimulator]:
-    """A model of each, with nothing counted."""
+    """A model of each configuration, with cleared statistics."""
     model = simulator(load_configuration(CONFIGURATIONS[request.param]))
     model.clear()
     yield model
@@ -21,7 +21,7 @@ def vta(request: pytest.FixtureRequest) -> Iterator[VtaSimulator]:
 
 @pytest.fixture
 def default_vta() -> VtaSimulator:
-    """The model of the default one, with nothing counted."""
+    """A model of the default configuration, with cleared statistics."""
     model = simulator(load_configuration())
     model.clear()
     return model

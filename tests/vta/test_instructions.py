@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VTA's configuration and instructions: what is refused, and that one table writes, reads and names them all."""
+"""VTA's configuration and instructions: one table encodes, decodes and names them all."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from utvm.runtime.vta.instructions import InstructionSet
 CONFIGURATIONS = [DEFAULT, *sorted((Path(__file__).parent / "configurations").glob("*.json"))]
 SETS = [InstructionSet(load_configuration(path)) for path in CONFIGURATIONS]
 
-# By hand from the hardware's description: [bits of the second word], [bits of the first word].
+# Encoded by hand from the hardware's description: [bits of the second word], [bits of the first word].
 BY_HAND = [
     ("uop dst_idx=301 src_idx=1135 wgt_idx=999", (999 << 22 | 1135 << 11 | 301).to_bytes(4, "little")),
     (
@@ -45,13 +45,13 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("line", "raw"), BY_HAND, ids=lambda value: str(value).split()[0])
-def test_an_instruction_has_the_bits_that_the_hardware_reads(line: str, raw: bytes) -> None:
+def test_instruction_has_the_bits_of_the_hardware(line: str, raw: bytes) -> None:
     assert SETS[0].assemble(line) == raw
     assert SETS[0].assemble(SETS[0].disassemble(raw)) == raw
 
 
 @given(st.data())
-def test_what_is_written_is_read_again(data: Any) -> None:
+def test_encoded_instruction_is_decoded(data: Any) -> None:
     instructions = data.draw(st.sampled_from(SETS))
     kind = data.draw(st.sampled_from(sorted(instructions.fields)))
     values = {
@@ -68,19 +68,19 @@ def test_what_is_written_is_read_again(data: Any) -> None:
 
 
 @pytest.mark.parametrize("instructions", SETS, ids=[path.stem for path in CONFIGURATIONS])
-def test_no_field_lies_across_a_word_or_on_another(instructions: InstructionSet) -> None:
+def test_fields_do_not_overlap_or_cross_words(instructions: InstructionSet) -> None:
     for kind, fields in instructions.fields.items():
-        taken = 0 if kind == "uop" else 0b111
+        used_bits = 0 if kind == "uop" else 0b111
         for field in fields:
             mask = ((1 << field.width) - 1) << field.low
             assert field.low // 64 == (field.low + field.width - 1) // 64
-            assert not taken & mask
-            taken |= mask
-        assert taken < 1 << (32 if kind == "uop" else 128)
+            assert not used_bits & mask
+            used_bits |= mask
+        assert used_bits < 1 << (32 if kind == "uop" else 128)
 
 
 @given(st.binary(min_size=0, max_size=20))
-def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
     try:
         line = SETS[0].disassemble(raw)
     except ConfigError:
@@ -89,7 +89,7 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("jump", "'jump' is not a kind of instruction"),
         ("load mem=INP sram=65536", "sram=65536 is not in 0..65535"),
@@ -100,21 +100,21 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
         ("store mem", "'mem' is not NAME=VALUE"),
     ],
 )
-def test_a_line_that_means_nothing_is_refused(line: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_line_is_refused(line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         SETS[0].assemble(line)
 
 
-def test_names_of_the_hardware_s_sources_are_understood() -> None:
+def test_names_of_the_hardware_sources_are_accepted() -> None:
     assert SETS[0].assemble("load memory_type=acc sram_base=1 y_pad_0=2") == SETS[0].assemble(
         "load mem=3 sram=1 ypad0=2"
     )
 
 
-def test_default_machine_matches_the_bitstreams() -> None:
-    made = load_configuration()
-    assert made.bitstream == "1x16_i8w8a32_15_15_18_17"
-    assert {name: (each.element_bytes, each.depth) for name, each in made.memories.items()} == {
+def test_default_configuration_matches_the_bitstreams() -> None:
+    configuration = load_configuration()
+    assert configuration.bitstream == "1x16_i8w8a32_15_15_18_17"
+    assert {name: (memory.element_bytes, memory.depth) for name, memory in configuration.memories.items()} == {
         "UOP": (4, 8192),
         "WGT": (256, 1024),
         "INP": (16, 2048),
@@ -125,7 +125,7 @@ def test_default_machine_matches_the_bitstreams() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"LOG_BLOCK": 9}, "LOG_BLOCK: Input should be less than or equal to 6"),
         ({"LOG_BLOCK": "4"}, "LOG_BLOCK: Input should be a valid integer"),
@@ -139,8 +139,8 @@ def test_default_machine_matches_the_bitstreams() -> None:
         ({"COLOUR": 1}, "COLOUR: Extra inputs are not permitted"),
     ],
 )
-def test_what_cannot_be_built_is_refused_by_key_and_rule(
-    changes: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_configuration_names_key_and_rule(
+    changes: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = {**json.loads(DEFAULT.read_text(encoding="utf-8")), **changes}
     path = tmp_path / "mine.json"
@@ -149,11 +149,11 @@ def test_what_cannot_be_built_is_refused_by_key_and_rule(
     with pytest.raises(ConfigError) as refusal:
         load_configuration()
     assert refusal.value.message.startswith(str(path))
-    assert said in refusal.value.message
+    assert message in refusal.value.message
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", "[" * 100_000])
-def test_what_is_no_configuration_is_refused(text: str | None, tmp_path: Path) -> None:
+def test_unreadable_configuration_is_refused(text: str | None, tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     if text is not None:
         path.write_text(text)

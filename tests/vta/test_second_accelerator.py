@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of accelerators: a further one, in one folder, is found by every command with nothing else changed."""
+"""The table of accelerators: a second one, in one folder, is available to every command without other changes."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ from utvm.errors import UtvmError
 from utvm.firmware import compile_for
 from utvm.session.fault import DeviceFault
 
-_REGISTERS = 0x58000000  # Nobody's, between the peripherals of an STM32F746.
+_REGISTERS = 0x58000000  # Unused, between the peripherals of an STM32F746.
 _POINTS = convolution("points", Quantised((1, 6, 5, 20), 0.05, 7), Quantised((1, 6, 5, 24), 0.3, -3), (1, 1))
 
 Boards = Callable[..., boards.Board]
@@ -31,18 +31,18 @@ Boards = Callable[..., boards.Board]
 
 @pytest.fixture
 def multipliers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boards]:
-    """Makes boards with a multiplier, of which an installed package knows."""
+    """Create boards with a multiplier, provided by an installed package."""
     packages = tmp_path / "packages"
-    described = packages / "multiplier-1.dist-info"
-    described.mkdir(parents=True)
+    metadata = packages / "multiplier-1.dist-info"
+    metadata.mkdir(parents=True)
     shutil.copytree(Path(__file__).parent / "utvm_multiplier", packages / "utvm_multiplier")
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: multiplier\nVersion: 1\n")
-    (described / "entry_points.txt").write_text("[utvm.accelerators]\nmultiplier = utvm_multiplier:ACCELERATOR\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: multiplier\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[utvm.accelerators]\nmultiplier = utvm_multiplier:ACCELERATOR\n")
     monkeypatch.setenv("PYTHONPATH", str(packages))
     monkeypatch.syspath_prepend(str(packages))
     accelerators.table.cache_clear()
 
-    def made(name: str, like: str, **block: Any) -> boards.Board:
+    def create(name: str, like: str, **block: Any) -> boards.Board:
         folder = tmp_path / name
         shutil.copytree(boards.load(like).directory, folder)
         content = yaml.safe_load((folder / "board.yaml").read_text())
@@ -50,7 +50,7 @@ def multipliers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boa
         (folder / "board.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
         return boards.load(str(folder))
 
-    yield made
+    yield create
     accelerators.table.cache_clear()
 
 
@@ -60,15 +60,15 @@ def _run(board: boards.Board, library: Library, sample: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_it_computes_a_part_of_a_network_in_a_process(multipliers: Boards, tmp_path: Path) -> None:
+def test_multiplier_computes_layers_in_a_process(multipliers: Boards, tmp_path: Path) -> None:
     picture = np.random.default_rng(1).integers(-128, 128, (1, 8, 8, 1), "int8")
     np.save(tmp_path / "x.npy", picture)
 
     def run(board: boards.Board) -> bytes:
         out = tmp_path / "y.npy"
-        words = ("model.run", "--model", quantize.MODEL, "--input", tmp_path / "x.npy", "--output", out)
-        done = inv(*words, "--board", board.directory)
-        assert done.returncode == 0, done.stderr
+        command = ("model.run", "--model", quantize.MODEL, "--input", tmp_path / "x.npy", "--output", out)
+        completed = inv(*command, "--board", board.directory)
+        assert completed.returncode == 0, completed.stderr
         return np.load(out).tobytes()
 
     ((expected,),) = tflite_micro(quantize.MODEL.read_bytes(), [[picture]])
@@ -80,23 +80,23 @@ def test_it_computes_a_part_of_a_network_in_a_process(multipliers: Boards, tmp_p
 
 
 @pytest.mark.slow
-def test_it_is_on_the_bus_of_a_virtual_board(multipliers: Boards) -> None:
-    """A wrong one says who has computed: what it is given is wrong then, and nothing else."""
+def test_multiplier_is_on_the_bus_of_a_virtual_board(multipliers: Boards) -> None:
+    """A wrong multiplier shows which layers it computes: only their outputs are wrong."""
     right = multipliers("right", "stm32f746", registers=_REGISTERS)
     wrong = multipliers("wrong", "stm32f746", registers=_REGISTERS, wrong_by=100_000)
     slow = multipliers("slow", "stm32f746", registers=_REGISTERS, wrong_by=100_000, clock_hz=10_000)
     model = from_tflite(_POINTS.content(), "points")
     sample = _POINTS.runs()[2]
     ((expected,),) = tflite_micro(_POINTS.content(), [sample])
-    given, kept = (
+    offloaded, on_cpu = (
         compile_for(right, model, CompileOptions(accelerator="all")),
         compile_for(right, model, CompileOptions(accelerator="off")),
     )
-    assert (given.accelerator, kept.accelerator) == ("multiplier", "")
-    np.testing.assert_array_equal(_run(right, given, sample), expected)
-    assert (_run(wrong, given, sample) != expected).any()
-    np.testing.assert_array_equal(_run(wrong, kept, sample), expected)
-    # "auto" goes by its clock.
+    assert (offloaded.accelerator, on_cpu.accelerator) == ("multiplier", "")
+    np.testing.assert_array_equal(_run(right, offloaded, sample), expected)
+    assert (_run(wrong, offloaded, sample) != expected).any()
+    np.testing.assert_array_equal(_run(wrong, on_cpu, sample), expected)
+    # "auto" depends on the clock.
     assert compile_for(right, model).accelerator == "multiplier"
     assert not compile_for(slow, model).accelerator
 
@@ -107,22 +107,22 @@ def test_network_split_on_a_virtual_board_is_reported(multipliers: Boards, tmp_p
     picture = np.random.default_rng(2).integers(-128, 128, (1, 8, 8, 1), "int8")
     np.save(tmp_path / "x.npy", picture)
     assert json.loads(inv("board.show", board.directory, "--json").stdout)["accelerator"] == "multiplier"
-    asked = ("--model", quantize.MODEL, "--board", board.directory, "--set", "accelerator=all")
-    done = inv("model.run", *asked, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
-    assert done.returncode == 0, done.stderr
-    assert "VIRTUAL board, a software model, with a model of multiplier on its bus" in done.stdout
+    options = ("--model", quantize.MODEL, "--board", board.directory, "--set", "accelerator=all")
+    completed = inv("model.run", *options, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+    assert completed.returncode == 0, completed.stderr
+    assert "VIRTUAL board, a software model, with a model of multiplier on its bus" in completed.stdout
     ((expected,),) = tflite_micro(quantize.MODEL.read_bytes(), [[picture]])
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
-    done = inv("model.report", *asked, "--output", tmp_path / "report")
-    assert done.returncode == 0, done.stderr
+    completed = inv("model.report", *options, "--output", tmp_path / "report")
+    assert completed.returncode == 0, completed.stderr
     (report,) = (tmp_path / "report").glob("*/compile.json")
-    decided = {each["where"]: each["reason"] for each in json.loads(report.read_text())["decisions"]}
-    assert decided == {"multiplier": "accelerator=all requests it", "CPU": "it multiplies matrices, and no windows"}
+    reasons = {decision["where"]: decision["reason"] for decision in json.loads(report.read_text())["decisions"]}
+    assert reasons == {"multiplier": "accelerator=all requests it", "CPU": "it multiplies matrices, and no windows"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("block", "said"),
+    ("block", "message"),
     [
         ({"answers": False}, "accelerator failed: the multiplier: no answer"),
         ({"registers": 0x40023800}, "made at 0x40023800 takes 1024 bytes, and overlaps a memory or another device"),
@@ -131,9 +131,9 @@ def test_network_split_on_a_virtual_board_is_reported(multipliers: Boards, tmp_p
         ({"registers": None}, "the accelerator multiplier of mine cannot be driven: its registers are unknown"),
     ],
 )
-def test_one_that_cannot_work_is_named(block: dict[str, Any], said: str, multipliers: Boards) -> None:
+def test_unusable_accelerator_is_named(block: dict[str, Any], message: str, multipliers: Boards) -> None:
     board = multipliers("mine", "stm32f746", **{"registers": _REGISTERS, **block})
     model = from_tflite(_POINTS.content(), "points")
     with pytest.raises((DeviceFault, UtvmError)) as caught:
         _run(board, compile_for(board, model, CompileOptions(accelerator="all")), _POINTS.runs()[0])
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stock client programs the logic of a board that ``./inv board.serve`` serves, and VTA works from then on."""
+"""The stock client programs the logic of a board behind ``./inv board.serve``; then VTA works."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hil_tests.bitstreams import DATA, made
+from hil_tests.bitstreams import DATA, build_bitstream
 from models.tflite_reference import tflite_micro
 from tests.session.served import MODEL, served
 from utvm import vta
@@ -14,15 +14,15 @@ from utvm.errors import ConfigError
 
 
 @pytest.mark.slow
-def test_a_bitstream_goes_to_a_served_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bitstream_is_sent_to_a_served_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tvm
     from tvm import rpc
 
-    # Nobody has programmed the emulated boards of this user.
+    # The emulated boards of this test are not programmed.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    # As long as those for this chip are.
-    (tmp_path / "vta.bit").write_bytes(made(data=DATA + bytes(4_045_564 - len(DATA))))
-    (tmp_path / "other.bit").write_bytes(made(part=b"7a35tcpg236"))
+    # The length of a real bitstream for this chip.
+    (tmp_path / "vta.bit").write_bytes(build_bitstream(data=DATA + bytes(4_045_564 - len(DATA))))
+    (tmp_path / "other.bit").write_bytes(build_bitstream(part=b"7a35tcpg236"))
     array = np.random.default_rng(0).integers(-128, 128, (1, 8, 8, 1), np.int8)
     with served(tmp_path, "--board", "pynq-z1:driver=qemu", "--set", "accelerator=all") as board:
         remote = rpc.connect(board.address, board.port)
@@ -33,7 +33,7 @@ def test_a_bitstream_goes_to_a_served_board(tmp_path: Path, monkeypatch: pytest.
         remote = rpc.connect(board.address, board.port)
         with pytest.raises(ConfigError, match=r"other\.bit: is for the chip '7a35tcpg236'"):
             vta.program_fpga(remote, tmp_path / "other.bit")
-        # Whoever does not look himself is told by the board's side.
+        # The board's side also checks an upload.
         remote.upload(str(tmp_path / "other.bit"))
         program = remote.get_function("tvm.contrib.vta.init")
         with pytest.raises(Exception, match=r"other\.bit: is for the chip '7a35tcpg236'"):
@@ -41,7 +41,7 @@ def test_a_bitstream_goes_to_a_served_board(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(Exception, match=r"none\.bit was not uploaded"):
             program("none.bit")
         with pytest.raises(Exception, match="is not a file name"):
-            remote.upload(bytearray(made()), "../vta.bit")
+            remote.upload(bytearray(build_bitstream()), "../vta.bit")
 
         vta.program_fpga(remote, tmp_path / "vta.bit")
         remote.get_function("utvm.set_input")(0, tvm.runtime.tensor(array, remote.cpu()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of VTA, driven by instructions that are written here: results by numpy, a name for each mistake."""
+"""The model of VTA runs handwritten instructions: results equal numpy, and mistakes are named."""
 
 import contextlib
 import ctypes
@@ -29,7 +29,7 @@ LOAD_ACC = "load mem=ACC sram=0 dram={acc} y_size=1 x_size=1 x_stride=1"
 GEMM = "gemm uop_bgn=0 uop_end=1 iter_out=1 iter_in=1"
 ALU = "alu uop_bgn=0 uop_end=1 iter_out=1 iter_in=1"
 STORE = "store mem=OUT sram=0 dram={out} y_size=1 x_size=1 x_stride=1"
-# One block is multiplied and added to accumulators: each stage waits for the one before.
+# Multiply a block and add it to accumulators: each stage waits for the previous one.
 PRODUCT = [
     LOAD_INP,
     LOAD_WGT + " push_next=1",
@@ -42,7 +42,7 @@ PRODUCT = [
 
 
 class Dram:
-    """DRAM with a place for each kind of data, far enough apart."""
+    """DRAM with one region for each kind of data."""
 
     def __init__(self, vta: VtaSimulator) -> None:
         self.vta = vta
@@ -58,13 +58,13 @@ class Dram:
 
     def run(self, lines: list[str]) -> None:
         memories = self.vta.configuration.memories
-        places = {name: (DRAM + start) // memories[name.upper()].element_bytes for name, start in self.at.items()}
-        program = b"".join(self.vta.instructions.assemble(line.format(**places)) for line in lines)
+        addresses = {name: (DRAM + start) // memories[name.upper()].element_bytes for name, start in self.at.items()}
+        program = b"".join(self.vta.instructions.assemble(line.format(**addresses)) for line in lines)
         self.vta.run(program, self.bytes)
 
 
 @pytest.mark.parametrize("first", STAGES)
-def test_a_block_is_multiplied_whichever_stage_runs_ahead(vta: VtaSimulator, first: str) -> None:
+def test_block_is_multiplied_with_any_stage_ahead(vta: VtaSimulator, first: str) -> None:
     batch, block = vta.configuration.batch, vta.configuration.block
     random = np.random.default_rng(1)
     inputs = random.integers(-128, 128, (batch, block)).astype("int8")
@@ -77,13 +77,13 @@ def test_a_block_is_multiplied_whichever_stage_runs_ahead(vta: VtaSimulator, fir
     dram.run(PRODUCT)
     expected = (before + inputs.astype("int32") @ weights.astype("int32").T).astype("int8")
     assert (dram.out(batch * block).reshape(batch, block) == expected).all()
-    counted = vta.statistics()
-    assert counted["gemm_counter"] == 1
-    assert counted["inp_load_nbytes"] == batch * block
-    assert counted["wgt_load_nbytes"] == block * block
-    assert counted["acc_load_nbytes"] == 4 * batch * block
-    assert counted["uop_load_nbytes"] == 4
-    assert counted["out_store_nbytes"] == batch * block
+    statistics = vta.statistics()
+    assert statistics["gemm_counter"] == 1
+    assert statistics["inp_load_nbytes"] == batch * block
+    assert statistics["wgt_load_nbytes"] == block * block
+    assert statistics["acc_load_nbytes"] == 4 * batch * block
+    assert statistics["uop_load_nbytes"] == 4
+    assert statistics["out_store_nbytes"] == batch * block
     assert [event.stage for event in vta.events()] == [*["load"] * 2, *["compute"] * 3, "store", "compute"]
 
 
@@ -97,7 +97,7 @@ def test_a_block_is_multiplied_whichever_stage_runs_ahead(vta: VtaSimulator, fir
         ("op=ADD", lambda a: a + a),
     ],
 )
-def test_the_alu_does_what_numpy_does(vta: VtaSimulator, operation: str, expected: Any) -> None:
+def test_alu_equals_numpy(vta: VtaSimulator, operation: str, expected: Any) -> None:
     numbers = vta.configuration.batch * vta.configuration.block
     before = np.random.default_rng(2).integers(-(1 << 31), 1 << 31, numbers).astype("int32")
     dram = Dram(vta)
@@ -107,7 +107,7 @@ def test_the_alu_does_what_numpy_does(vta: VtaSimulator, operation: str, expecte
     assert vta.statistics()["alu_counter"] == 1
 
 
-def test_padding_is_zeros_around_a_dense_tile(vta: VtaSimulator) -> None:
+def test_padding_is_zeros_around_a_tile(vta: VtaSimulator) -> None:
     memory = vta.configuration.memories["ACC"]
     numbers = vta.configuration.batch * vta.configuration.block
     data = np.arange(1, 1 + 3 * 4 * numbers, dtype="int32").reshape(3, 4, numbers)
@@ -124,7 +124,7 @@ def test_padding_is_zeros_around_a_dense_tile(vta: VtaSimulator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         (["finish pop_prev=1"], r"instruction 0 \(finish pop_prev=1\): deadlock"),
         ([LOAD_INP, GEMM + " pop_prev=1", "finish"], r"instruction 1 \(gemm pop_prev=1 .*deadlock: waits for a token"),
@@ -150,18 +150,18 @@ def test_padding_is_zeros_around_a_dense_tile(vta: VtaSimulator) -> None:
         ([LOAD_UOP, ALU + " push_next=1", STORE + " pop_prev=1", "finish"], "FINISH does not wait for this store"),
     ],
 )
-def test_a_mistake_is_named_with_its_instruction(vta: VtaSimulator, program: list[str], said: str) -> None:
-    with pytest.raises(BoardError, match=r"^VTA: instruction \d+ \(") as trouble:
+def test_mistake_is_named_with_its_instruction(vta: VtaSimulator, program: list[str], message: str) -> None:
+    with pytest.raises(BoardError, match=r"^VTA: instruction \d+ \(") as caught:
         Dram(vta).run(program)
-    assert trouble.match(said)
-    # The next run is none the worse.
+    assert caught.match(message)
+    # The next run works.
     Dram(vta).run(["finish"])
 
 
 @pytest.mark.slow
 @given(st.data())
-def test_no_program_does_harm(data: Any) -> None:
-    """Any instructions either run or are refused by name; loops are short, so that none takes long."""
+def test_random_programs_run_or_are_refused(data: Any) -> None:
+    """Loops are short, so that no program takes long."""
     model = simulator(load_configuration(CONFIGURATIONS[data.draw(st.sampled_from(sorted(CONFIGURATIONS)))]))
     short = {"iter_out": 5, "iter_in": 5, "mem": 7, "dram": 70_000}
     program = b""
@@ -183,7 +183,7 @@ def test_no_program_does_harm(data: Any) -> None:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_no_compiler_has_a_word_to_say(compiler: str, tmp_path: Path) -> None:
+def test_sources_compile_without_warnings(compiler: str, tmp_path: Path) -> None:
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef"]
     (tmp_path / "vta_config.h").write_text(config_header(load_configuration()))
     folders = (tmp_path, INCLUDE, MODEL)
@@ -193,10 +193,10 @@ def test_no_compiler_has_a_word_to_say(compiler: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_stages_run_beside_each_other(default_vta: VtaSimulator) -> None:
-    """Ten loads of inputs take no longer than the ten loads of accumulators beside them."""
+def test_stages_run_in_parallel(default_vta: VtaSimulator) -> None:
+    """Ten loads of inputs take no longer than ten parallel loads of accumulators."""
     Dram(default_vta).run([*[LOAD_INP] * 10, *[LOAD_ACC] * 10, "finish"])
-    counted = default_vta.statistics()
-    assert counted["modelled_load_cycles"] == 10 * (16 + 2)
-    assert counted["modelled_compute_cycles"] == 10 * (16 + 8) + 1
-    assert counted["modelled_cycles"] == counted["modelled_compute_cycles"]
+    statistics = default_vta.statistics()
+    assert statistics["modelled_load_cycles"] == 10 * (16 + 2)
+    assert statistics["modelled_compute_cycles"] == 10 * (16 + 8) + 1
+    assert statistics["modelled_cycles"] == statistics["modelled_compute_cycles"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages about VTA are programs: each is run from its first block to its last, with nothing left out."""
+"""The pages about VTA are programs: each page runs completely, from its first block to its last."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from utvm.paths import DATA
 
 
 def play(name: str, heading: str = "", bitstream: str = "") -> None:
-    """Run the Python of a page, or of one of its sections, in a row; for hardware with a bitstream."""
+    """Run the Python of a page, or of one of its sections; for hardware with a bitstream."""
     page = (DATA / "docs" / name).read_text(encoding="utf-8")
     if heading:
         page = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
@@ -30,8 +30,8 @@ def play(name: str, heading: str = "", bitstream: str = "") -> None:
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pages write files where they are."""
+def _in_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages write files into the current folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("VTA_RPC_HOST", "VTA_RPC_PORT", "UTVM_VTA_CONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -40,16 +40,16 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_get_started(capsys: pytest.CaptureFixture[str]) -> None:
     vta.simulator(vta.get_env()).clear()
     play("vta.md", "Get started")
-    said = capsys.readouterr().out
-    assert "Successful vector add test!" in said
-    assert "VTALoadBuffer2D" in said
-    assert "'alu_counter': 64," in said
-    assert "'acc_load_nbytes': 8192," in said
+    output = capsys.readouterr().out
+    assert "Successful vector add test!" in output
+    assert "VTALoadBuffer2D" in output
+    assert "'alu_counter': 64," in output
+    assert "'acc_load_nbytes': 8192," in output
 
 
 @pytest.mark.slow
 def test_get_started_with_a_server(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same page, and a module that the server's VTA is not for."""
+    """The same page with a server, and a module for another VTA."""
     server = vta.serve(vta.get_env())
     try:
         monkeypatch.setenv("VTA_RPC_HOST", "127.0.0.1")
@@ -72,13 +72,13 @@ def test_get_started_with_a_server(capsys: pytest.CaptureFixture[str], monkeypat
 def test_blocked_matrix_multiplication(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     play("vta-gemm.md")
     assert "modelled cycles: " in capsys.readouterr().out
-    drawn = ElementTree.parse(tmp_path / "gemm.svg").getroot()
-    bars = drawn.findall(".//{http://www.w3.org/2000/svg}rect")
-    words = [each.text for each in drawn.findall(".//{http://www.w3.org/2000/svg}text")]
+    drawing = ElementTree.parse(tmp_path / "gemm.svg").getroot()
+    bars = drawing.findall(".//{http://www.w3.org/2000/svg}rect")
+    texts = [element.text for element in drawing.findall(".//{http://www.w3.org/2000/svg}text")]
     assert len(bars) > 100
-    # Stages, what colours mean, and where cycles are counted from.
-    assert {"load", "compute", "store", "gemm", "alu", "waits", "cycles", "0"} < set(words)
-    assert any(str(word).startswith("compute waited ") and str(word).endswith(" for load") for word in words)
+    # Stages, the legend, and the axis of cycles.
+    assert {"load", "compute", "store", "gemm", "alu", "waits", "cycles", "0"} < set(texts)
+    assert any(str(text).startswith("compute waited ") and str(text).endswith(" for load") for text in texts)
 
 
 def test_convolution(capsys: pytest.CaptureFixture[str]) -> None:

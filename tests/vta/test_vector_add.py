@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest operator, through the door: declared with te, put on the chip, built, run; and what is refused."""
+"""The smallest operator through the public API: declared with te, scheduled, built, run; and refusals."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def vector_add(env: vta.Env, rows: int, kind: str = "int32") -> s_tir.Schedule:
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGURATIONS))
-def test_two_vectors_are_added(name: str) -> None:
+def test_vectors_are_added(name: str) -> None:
     env = vta.get_env(str(CONFIGURATIONS[name]))
     module = vta.build(vector_add(env, 40), env)
     model, device = vta.simulator(env), tvm.runtime.device("ext_dev", 0)
@@ -38,13 +38,13 @@ def test_two_vectors_are_added(name: str) -> None:
     for _ in range(2):
         module["vadd"](tvm.runtime.tensor(a, device), tvm.runtime.tensor(b, device), c)
         assert (c.numpy() == (a + b).astype("int8")).all()
-    counted = model.statistics()
-    assert counted["alu_counter"] == 2 * 40
-    assert counted["acc_load_nbytes"] == 2 * 2 * a.nbytes
-    assert counted["out_store_nbytes"] == 2 * c.numpy().nbytes
+    statistics = model.statistics()
+    assert statistics["alu_counter"] == 2 * 40
+    assert statistics["acc_load_nbytes"] == 2 * 2 * a.nbytes
+    assert statistics["out_store_nbytes"] == 2 * c.numpy().nbytes
 
 
-def test_what_is_lowered_shows_the_driver_s_calls() -> None:
+def test_lowered_code_has_the_driver_calls() -> None:
     env = vta.get_env()
     text = vta.lower(vector_add(env, 64), env).script()
     assert text.count("VTALoadBuffer2D") == 2
@@ -52,13 +52,13 @@ def test_what_is_lowered_shows_the_driver_s_calls() -> None:
     assert 'T.call_extern("int32", "VTAUopLoopBegin", 64, 1, 1, 0)' in text
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_too_large_operator_is_refused() -> None:
     env = vta.get_env()
     with pytest.raises(DoesNotFitError, match="VTA: 4000 elements of ACC are needed, of 2048"):
         vta.lower(vector_add(env, 2000), env)
 
 
-def test_what_does_not_come_out_even_is_refused() -> None:
+def test_uneven_split_is_refused() -> None:
     env = vta.get_env()
     schedule = vector_add(env, 16)
     outer, _ = schedule.split(schedule.get_loops(schedule.get_sblock("C"))[0], [None, 5])
@@ -67,22 +67,22 @@ def test_what_does_not_come_out_even_is_refused() -> None:
         vta.lower(schedule, env)
 
 
-def test_whom_nobody_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VTA_RPC_HOST", "127.0.0.1")
-    for port, said in (("9", "no RPC server answers at 127.0.0.1:9"), ("99999", "'99999', which is not a port")):
+    for port, message in (("9", "no RPC server answers at 127.0.0.1:9"), ("99999", "'99999', which is not a port")):
         monkeypatch.setenv("VTA_RPC_PORT", port)
-        with pytest.raises((BoardError, ConfigError), match=said):
+        with pytest.raises((BoardError, ConfigError), match=message):
             vta.connect(vta.get_env())
 
 
 @pytest.mark.parametrize(
-    ("shape", "compute", "said"),
+    ("shape", "compute", "message"),
     [
         ((4, 1, 16), lambda a, b: a * b, "the ALU cannot do"),
         ((4, 1, 10), lambda a, b: a + b, "the innermost loops cover 1 of the 16 numbers|does not divide"),
     ],
 )
-def test_what_vta_does_not_do_is_refused(shape: tuple[int, ...], compute: Any, said: str) -> None:
+def test_unsupported_operator_is_refused(shape: tuple[int, ...], compute: Any, message: str) -> None:
     env = vta.get_env()
     a, b = (te.placeholder(shape, name=name, dtype="int32") for name in "AB")
     total = te.compute(shape, lambda *i: compute(a(*i), b(*i)), name="C_buf")
@@ -92,5 +92,5 @@ def test_what_vta_does_not_do_is_refused(shape: tuple[int, ...], compute: Any, s
     for number in (1, 0):
         schedule.cache_read(block, number, env.acc_scope)
     schedule.set_scope(block, 0, env.acc_scope)
-    with pytest.raises(CompileError, match=said):
+    with pytest.raises(CompileError, match=message):
         vta.lower(schedule, env)

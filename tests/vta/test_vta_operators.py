@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VTA's operators against numpy, on three VTAs, with shapes that fill blocks and shapes that do not."""
+"""VTA's operators against numpy, on three VTAs, with shapes that do and do not fill blocks."""
 
 from typing import Any
 
@@ -31,21 +31,21 @@ def run(env: vta.Env, operator: Any, inputs: list[Array], out: tuple[int, ...]) 
         tvm.runtime.device("ext_dev", 0),
         vta.simulator(env),
     )
-    (name,) = [str(each.attrs["global_symbol"]) for each in operator.schedule(env).mod.functions.values()]
+    (name,) = [str(function.attrs["global_symbol"]) for function in operator.schedule(env).mod.functions.values()]
     results = []
     for stage in STAGES:
         model.look_first_after(stage)
-        made = tvm.runtime.tensor(np.full(out, 77, "int8"), device)
-        module[name](*(tvm.runtime.tensor(each, device) for each in inputs), made)
-        results.append(made.numpy())
+        output = tvm.runtime.tensor(np.full(out, 77, "int8"), device)
+        module[name](*(tvm.runtime.tensor(array, device) for array in inputs), output)
+        results.append(output.numpy())
     model.look_first_after(STAGES[0])
-    assert all((each == results[0]).all() for each in results)
+    assert all((result == results[0]).all() for result in results)
     return results[0]
 
 
-def requantised(by: Requantise, total: Array) -> Array:
-    half = 1 << by.shift - 1 if by.rounding and by.shift else 0
-    return np.clip((total + half) >> by.shift, by.low, by.high).astype("int8")
+def requantise(rounding: Requantise, total: Array) -> Array:
+    half = 1 << rounding.shift - 1 if rounding.rounding and rounding.shift else 0
+    return np.clip((total + half) >> rounding.shift, rounding.low, rounding.high).astype("int8")
 
 
 def numbers(seed: int, *shape: int) -> Array:
@@ -57,9 +57,9 @@ def check_matmul(env: vta.Env, operator: Matmul, seed: int = 1) -> None:
     bias = np.random.default_rng(seed).integers(-5000, 5000, operator.outputs).astype("int32")
     inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, bias)] if operator.bias else [])]
     blocks = (inputs[0].shape[0], inputs[1].shape[0], env.BATCH, env.BLOCK_OUT)
-    made = layout.unpack(run(env, operator, inputs, blocks), (operator.rows, operator.outputs))
+    result = layout.unpack(run(env, operator, inputs, blocks), (operator.rows, operator.outputs))
     total = x.astype("int32") @ w.astype("int32").T + (bias if operator.bias else 0)
-    assert (made == requantised(operator.requantise, total)).all()
+    assert (result == requantise(operator.requantise, total)).all()
 
 
 def check_convolution(env: vta.Env, operator: Conv2d, seed: int = 1) -> None:
@@ -69,7 +69,7 @@ def check_convolution(env: vta.Env, operator: Conv2d, seed: int = 1) -> None:
     inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, bias)] if operator.bias else [])]
     height, width = operator.out_size
     blocks = (inputs[0].shape[0], inputs[1].shape[0], height, width, env.BATCH, env.BLOCK_OUT)
-    made = layout.unpack(run(env, operator, inputs, blocks), (x.shape[0], operator.outputs, height, width))
+    result = layout.unpack(run(env, operator, inputs, blocks), (x.shape[0], operator.outputs, height, width))
     above, below, left, right = operator.padding
     padded = np.pad(x.astype("int32"), ((0, 0), (0, 0), (above, below), (left, right)))
     total = np.zeros((x.shape[0], operator.outputs, height, width), "int32")
@@ -79,40 +79,40 @@ def check_convolution(env: vta.Env, operator: Conv2d, seed: int = 1) -> None:
             window = padded[:, :, dy : dy + step * height : step, dx : dx + step * width : step]
             total += np.einsum("oc,nchw->nohw", w[:, :, dy, dx].astype("int32"), window[:, :, :height, :width])
     total += bias[:, None, None] if operator.bias else 0
-    assert (made == requantised(operator.requantise, total)).all()
+    assert (result == requantise(operator.requantise, total)).all()
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_sums_leave_the_chip_whole(env: vta.Env, bias: bool) -> None:
+def test_convolution_sums_are_int32(env: vta.Env, bias: bool) -> None:
     operator = Conv2d((2, 20, 6, 5), 20, (3, 3), 1, (1, 1, 1, 1), Sums(), bias=bias)
     x, w = numbers(5, *operator.shape), numbers(6, operator.outputs, 20, 3, 3)
-    added = np.random.default_rng(5).integers(-(1 << 31), 1 << 31, operator.outputs).astype("int32")
-    inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, added)] if bias else [])]
+    bias_values = np.random.default_rng(5).integers(-(1 << 31), 1 << 31, operator.outputs).astype("int32")
+    inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, bias_values)] if bias else [])]
     blocks = (inputs[0].shape[0], inputs[1].shape[0], 6, 5, 4, env.BATCH, env.BLOCK_OUT)
-    made = layout.unpack(layout.join_bytes(run(env, operator, inputs, blocks)), (2, 20, 6, 5))
+    result = layout.unpack(layout.join_bytes(run(env, operator, inputs, blocks)), (2, 20, 6, 5))
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
     total = np.einsum("nchwyx,ocyx->nohw", windows.astype("int32"), w.astype("int32"))
-    assert (made == total + (added[:, None, None] if bias else 0)).all()
+    assert (result == total + (bias_values[:, None, None] if bias else 0)).all()
 
 
-def test_sums_of_a_matrix_product_leave_the_chip_whole(env: vta.Env) -> None:
+def test_matmul_sums_are_int32(env: vta.Env) -> None:
     x, w = np.full((3, 70), -128, "int8"), np.full((20, 70), 127, "int8")
     inputs = [layout.data(env, x), layout.weights(env, w)]
     blocks = (inputs[0].shape[0], inputs[1].shape[0], 4, env.BATCH, env.BLOCK_OUT)
-    made = layout.join_bytes(run(env, Matmul(3, 70, 20, Sums()), inputs, blocks))
-    assert (layout.unpack(made, (3, 20)) == -128 * 127 * 70).all()
+    result = layout.join_bytes(run(env, Matmul(3, 70, 20, Sums()), inputs, blocks))
+    assert (layout.unpack(result, (3, 20)) == -128 * 127 * 70).all()
 
 
 def check_max_pool(env: vta.Env, operator: MaxPool) -> None:
     x = numbers(4, *operator.shape)
     height, width = operator.out_size
     packed = layout.data(env, x)
-    made = run(env, operator, [packed], (*packed.shape[:2], height, width, env.BATCH, env.BLOCK_OUT))
+    result = run(env, operator, [packed], (*packed.shape[:2], height, width, env.BATCH, env.BLOCK_OUT))
     above, below, left, right = operator.padding
-    around = np.pad(x, ((0, 0), (0, 0), (above, below), (left, right)), constant_values=-128)
-    windows = np.lib.stride_tricks.sliding_window_view(around, operator.window, (2, 3))
+    padded = np.pad(x, ((0, 0), (0, 0), (above, below), (left, right)), constant_values=-128)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, operator.window, (2, 3))
     expected = windows[:, :, :: operator.stride, :: operator.stride].max((4, 5))
-    assert (layout.unpack(made, expected.shape) == expected).all()
+    assert (layout.unpack(result, expected.shape) == expected).all()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def check_max_pool(env: vta.Env, operator: MaxPool) -> None:
         Matmul(6, 64, 64, Requantise(8), overlapped=False, tile=(1, 2, 1)),
     ],
 )
-def test_a_matrix_is_multiplied(env: vta.Env, operator: Matmul) -> None:
+def test_matmul_equals_numpy(env: vta.Env, operator: Matmul) -> None:
     check_matmul(env, operator)
 
 
@@ -135,7 +135,7 @@ def test_a_matrix_is_multiplied(env: vta.Env, operator: Matmul) -> None:
         Conv2d((1, 16, 6, 5), 32, (1, 1), 2, (0, 0, 0, 0), Requantise(7)),
     ],
 )
-def test_images_are_convolved(env: vta.Env, operator: Conv2d) -> None:
+def test_convolution_equals_numpy(env: vta.Env, operator: Conv2d) -> None:
     check_convolution(env, operator)
 
 
@@ -148,63 +148,63 @@ def test_images_are_convolved(env: vta.Env, operator: Conv2d) -> None:
         MaxPool((1, 3, 56, 20), (3, 3), 2, (0, 1, 0, 1)),
     ],
 )
-def test_the_largest_of_each_window_is_found(env: vta.Env, operator: MaxPool) -> None:
+def test_max_pool_equals_numpy(env: vta.Env, operator: MaxPool) -> None:
     check_max_pool(env, operator)
 
 
 def check_elementwise(env: vta.Env, operator: Elementwise, seed: int = 1) -> None:
     a, b = (numbers(seed + number, operator.numbers).astype(operator.dtype) for number in (0, 1))
-    packed = [layout.flat(env, each) for each in (a, b)]
-    made = run(env, operator, packed, packed[0].shape).reshape(-1)[: operator.numbers]
+    packed = [layout.flat(env, array) for array in (a, b)]
+    result = run(env, operator, packed, packed[0].shape).reshape(-1)[: operator.numbers]
     expected = {"add": np.add, "max": np.maximum, "min": np.minimum}[operator.operation]
-    assert (made == requantised(operator.requantise, expected(a.astype("int32"), b.astype("int32")))).all()
+    assert (result == requantise(operator.requantise, expected(a.astype("int32"), b.astype("int32")))).all()
 
 
 @pytest.mark.parametrize("operation", ["add", "max", "min"])
 @pytest.mark.parametrize("dtype", ["int8", "int32"])
-def test_elements_are_worked_on(env: vta.Env, operation: Any, dtype: Any) -> None:
+def test_elementwise_equals_numpy(env: vta.Env, operation: Any, dtype: Any) -> None:
     check_elementwise(env, Elementwise(500, operation, dtype, Requantise(1, rounding=True)))
 
 
 @pytest.mark.parametrize("shift", [15, 16, 23, 31])
-def test_half_of_what_has_more_bits_than_the_alu_is_rounded(env: vta.Env, shift: int) -> None:
+def test_large_shifts_round_half_up(env: vta.Env, shift: int) -> None:
     a, b = np.random.default_rng(shift).integers(-(1 << 30), 1 << 30, (2, 60)).astype("int32")
     operator = Elementwise(60, "add", "int32", Requantise(shift, rounding=True))
-    packed = [layout.flat(env, each) for each in (a, b)]
-    made = run(env, operator, packed, packed[0].shape).reshape(-1)[:60]
+    packed = [layout.flat(env, array) for array in (a, b)]
+    result = run(env, operator, packed, packed[0].shape).reshape(-1)[:60]
     total = a.astype("int64") + b
-    assert (made == np.clip((total + (1 << shift - 1)) >> shift, -128, 127)).all()
+    assert (result == np.clip((total + (1 << shift - 1)) >> shift, -128, 127)).all()
 
 
-def test_distant_rows_are_loaded_one_by_one() -> None:
+def test_distant_rows_are_loaded_separately() -> None:
     env = ENVS["vta_config"]
     check_convolution(env, Conv2d((1, 20, 257, 256), 3, (1, 1), requantise=Requantise(8)))
 
 
-def test_loads_beside_products_take_less_modelled_time() -> None:
-    """The same bytes and the same products; only what waits for what differs."""
+def test_parallel_loads_take_fewer_modelled_cycles() -> None:
+    """The same bytes and products; only the dependencies differ."""
     env = ENVS["vta_config"]
     model = vta.simulator(env)
-    counted = []
+    statistics = []
     for overlapped in (False, True):
         model.clear()
         check_matmul(env, Matmul(16, 1024, 1024, Requantise(8), overlapped=overlapped, tile=(16, 16, 4)))
-        counted.append(model.statistics())
-    serial, beside = counted
-    assert {serial["gemm_counter"], beside["gemm_counter"]} == {3 * 65536}
-    assert serial["inp_load_nbytes"] == beside["inp_load_nbytes"]
-    assert beside["modelled_cycles"] <= 0.70 * serial["modelled_cycles"]
-    bound = max(beside[f"modelled_{stage}_cycles"] for stage in STAGES)
-    assert beside["modelled_cycles"] <= 1.3 * bound
+        statistics.append(model.statistics())
+    serial, parallel = statistics
+    assert {serial["gemm_counter"], parallel["gemm_counter"]} == {3 * 65536}
+    assert serial["inp_load_nbytes"] == parallel["inp_load_nbytes"]
+    assert parallel["modelled_cycles"] <= 0.70 * serial["modelled_cycles"]
+    bound = max(parallel[f"modelled_{stage}_cycles"] for stage in STAGES)
+    assert parallel["modelled_cycles"] <= 1.3 * bound
 
 
-def test_what_no_tile_makes_fit_is_refused() -> None:
+def test_operator_without_a_fitting_tile_is_refused() -> None:
     with pytest.raises(DoesNotFitError, match=r"fits in no tiles; the smallest need \d+ of INP's 512"):
         Conv2d((1, 8, 30, 300), 8, (3, 3)).schedule(ENVS["small"])
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Requantise(32), "a shift of 32"),
         (lambda: Requantise(low=-129), "results are int8"),
@@ -223,25 +223,27 @@ def test_what_no_tile_makes_fit_is_refused() -> None:
         (lambda: MaxPool((1, 1, 8, 8), (2, 2), 2, (0, 0, 0, 2)), "padding of 2 is not below the window's 2"),
     ],
 )
-def test_what_cannot_be_is_refused(make: Any, said: str) -> None:
-    with pytest.raises(CompileError, match=said):
+def test_invalid_operator_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
         make()
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 40))])
 def test_generated_shapes(env: vta.Env, seed: int) -> None:
     random = np.random.default_rng(seed)
-    by = Requantise(int(random.integers(0, 14)), bool(random.integers(2)), int(random.integers(-128, 1)))
+    rounding = Requantise(int(random.integers(0, 14)), bool(random.integers(2)), int(random.integers(-128, 1)))
     draw = lambda low, high: int(random.integers(low, high + 1))  # noqa: E731
-    check_matmul(env, Matmul(draw(1, 20), draw(1, 100), draw(1, 100), by, bool(draw(0, 1)), bool(draw(0, 1))), seed)
+    check_matmul(
+        env, Matmul(draw(1, 20), draw(1, 100), draw(1, 100), rounding, bool(draw(0, 1)), bool(draw(0, 1))), seed
+    )
     kernel = (draw(1, 5), draw(1, 5))
     pads = tuple(draw(0, size - 1) for size in (kernel[0], kernel[0], kernel[1], kernel[1]))
     shape = (draw(1, 3), draw(1, 40), draw(5, 12), draw(5, 12))
     check_convolution(
-        env, Conv2d(shape, draw(1, 40), kernel, draw(1, 3), pads, by, bool(draw(0, 1)), bool(draw(0, 1))), seed
+        env, Conv2d(shape, draw(1, 40), kernel, draw(1, 3), pads, rounding, bool(draw(0, 1)), bool(draw(0, 1))), seed
     )
     window = (draw(1, 4), draw(1, 4))
     pads = tuple(draw(0, size - 1) for size in (window[0], window[0], window[1], window[1]))
     check_max_pool(env, MaxPool(shape, window, draw(1, 3), pads))
     operation, dtype = random.choice(["add", "max", "min"]), random.choice(["int8", "int32"])
-    check_elementwise(env, Elementwise(draw(1, 3000), str(operation), str(dtype), by), seed)
+    check_elementwise(env, Elementwise(draw(1, 3000), str(operation), str(dtype), rounding), seed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VTAs: the one that bitstreams were built for, one of small blocks and buffers, one of two rows a batch."""
+"""Three VTAs: the bitstreams' configuration, one with small blocks and buffers, one with a batch of two rows."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second accelerator, as a package of somebody else's would bring it: this folder, and its entry point.
+"""A second accelerator, as a third-party package: this folder and its entry point.
 
-It multiplies matrices of int8 and keeps int32 sums, which the CPU rounds. Its models add wrong where they are told
-to, so that a test sees who has computed.
+It multiplies int8 matrices and returns int32 sums, which the CPU rounds. A test can make its models add a wrong
+value, to see which layers they computed.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ _FOLDER = Path(__file__).parent
 
 
 class _Multiplier(AcceleratorPart):
-    """``wrong_by`` is what its models add to each sum; ``answers`` is whether one on a bus ever does."""
+    """Test settings: ``wrong_by`` is added to each sum; a device without ``answers`` never finishes."""
 
     wrong_by: int = 0
     answers: bool = True
@@ -34,7 +34,7 @@ def _fit(block: _Multiplier, _: Path) -> BoardAccelerator:
         process,
         Sources((_FOLDER / "registers.c",), defines=(f"MULTIPLIER_REGISTERS={block.registers:#x}u",)),
         on_bus=Peripheral(
-            model="utvm_multiplier.on_bus:made",
+            model="utvm_multiplier.on_bus:create",
             address=block.registers,
             settings={"wrong_by": block.wrong_by, "answers": int(block.answers)},
         ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the multiplier can take of a network, and how that is lowered: a product on it, and rounding on the CPU."""
+"""Lowering for the multiplier: the product runs on it, and the CPU rounds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from utvm.compiler.accelerator import Offer, Part, Refused
 
 
 def offer(record: Any) -> Offer:
-    """Offer to do a dense layer, or a convolution by 1 x 1; raises ``Refused``."""
+    """Offer a dense layer or a 1 x 1 convolution; raises ``Refused``."""
     _, rows, columns, _ = record.weights.shape
     if (rows, columns, record.strides, record.padding) != (1, 1, (1, 1), (0, 0, 0, 0)) or record.depthwise:
         raise Refused("it multiplies matrices, and no windows")
@@ -37,20 +37,20 @@ def _parts(record: Any) -> Sequence[Part]:
     function = function.with_attr(INCLUDE, "multiplier.h")
     product = Operator(function, (record.weights.reshape(outputs, inputs),))
 
-    given = te.placeholder((rows, outputs), "int32", "sums")
-    other = te.placeholder((rows, outputs), "int8", "other")
+    sums_input = te.placeholder((rows, outputs), "int32", "sums")
+    residual = te.placeholder((rows, outputs), "int8", "other")
     bias, multipliers, shifts = (
         te.placeholder((outputs,), "int32", name) for name in ("bias", "multipliers", "shifts")
     )
     result = te.compute(
         (rows, outputs),
-        lambda r, o: narrow_sum(record, given[r, o] + bias[o], multipliers[o], shifts[o], lambda: other[r, o]),
+        lambda r, o: narrow_sum(record, sums_input[r, o] + bias[o], multipliers[o], shifts[o], lambda: residual[r, o]),
         "output",
     )
-    operands = [given] if record.residual is None else [given, other]
+    operands = [sums_input] if record.residual is None else [sums_input, residual]
     function = te.create_prim_func([*operands, bias, multipliers, shifts, result])
     overlap = (None,) * len(operands)
-    added = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
-    left = (record.bias - added).astype(np.int32)
-    rounding = Operator(describe(function, "rounding_of_multiplier", overlap), (left, *channels_of(record)))
+    zero_correction = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
+    rounding_bias = (record.bias - zero_correction).astype(np.int32)
+    rounding = Operator(describe(function, "rounding_of_multiplier", overlap), (rounding_bias, *channels_of(record)))
     return [Part(product, (0,)), Part(rounding, (len(operands), *range(1, len(operands))))]

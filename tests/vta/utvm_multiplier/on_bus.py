@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The multiplier on the bus of a virtual board: it reads and writes memory by itself when it is started."""
+"""The multiplier on the bus of a virtual board, with its own access to memory."""
 
 import numpy as np
 
@@ -11,13 +11,12 @@ _CONTROL, _STATUS = 0x18, 0x1C
 _DONE, _REFUSED = 1, 2
 
 
-def made(peripheral: Peripheral, wiring: Wiring) -> Device:
-    """Make it."""
+def create(peripheral: Peripheral, wiring: Wiring) -> Device:
     return _Multiplier(wiring.bus, **peripheral.settings)
 
 
 class _Multiplier(Device):
-    """Addresses of x, weights and sums; rows, inputs and outputs; control and status."""
+    """Registers: addresses of x, weights and sums; rows, inputs and outputs; control and status."""
 
     def __init__(self, bus: Bus, wrong_by: int, answers: int) -> None:
         self._bus, self._wrong_by, self._answers = bus, wrong_by, answers
