@@ -29,7 +29,6 @@ def held_out() -> tuple[Images, Labels]:
 
     Returns:
         Images as float32 of shape (400, 1, 8, 8), values 0 to 16; labels as int64 of shape (400,), 0 to 9.
-
     """
     return _part(slice(None, HELD_OUT))
 

@@ -63,7 +63,6 @@ def _convolve(images: Floats, kernel: Floats, bias: Floats) -> Floats:
     """Convolve (n, c, h, w) with a zero-padded 3x3 kernel OIHW, and apply ReLU.
 
     In float64: the order of a library's sums differs between CPUs, and float32 scales would differ with it.
-
     """
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))

@@ -26,7 +26,6 @@ def network(seed: int = 0) -> bytes:
 
     Args:
         seed: seed of ``numpy.random.default_rng``, which draws the weights in the order of the layers.
-
     """
     return _Writer(seed).write()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual STM32F746 with a debugger's hands on it, for programs of a few lines of assembly."""
+"""A virtual STM32F746 with an attached debugger, for short assembly programs."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for a machine, for tests of what lies between a probe's host and the memory."""
+"""A fake board, for tests of the layers between a probe's host and the memory."""
 
 from collections import deque
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a few lines of assembly on a virtual STM32 and looks at what they left, through the debug registers."""
+"""Run short assembly programs on a virtual STM32 and read the results through the debug registers."""
 
 import re
 import struct
@@ -35,7 +35,7 @@ _INTERRUPTS = 98
 
 
 def _vectors(defined: set[str]) -> str:
-    """Return a vector table. Handlers that a program does not define all lead to a BKPT 0xEE."""
+    """Vector table; handlers that a program does not define branch to a BKPT 0xEE."""
     names = [*_SYSTEM_HANDLERS, *(f"irq{number}" for number in range(_INTERRUPTS))]
     lines = ['.section .vectors, "a"', f".word {STACK_TOP:#x}"]
     lines += [f".word {name if name in defined else 'unexpected'}" if name else ".word 0" for name in names]
@@ -44,10 +44,10 @@ def _vectors(defined: set[str]) -> str:
 
 
 class Target:
-    """A board under power with a debugger attached.
+    """A powered board with an attached debugger.
 
-    Programs begin at ``reset`` and end with BKPT. Handlers are labels: ``hard_fault``, ``sv_call``, ``irq28``...
-    ``done`` is a macro that ends a program; ``handler NAME`` begins a handler.
+    Programs start at ``reset`` and end with BKPT. Handlers are labels: ``hard_fault``, ``sv_call``, ``irq28``...
+    ``done`` is a macro that ends a program; ``handler NAME`` starts a handler.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Target:
     # Programs
 
     def load(self, program: str) -> None:
-        """Assemble a program, program it into flash through the flash controller, and halt at its reset vector."""
+        """Assemble a program, flash it through the flash controller, and halt at its reset vector."""
         image = self.assemble(program)
         self.poke(DHCSR, DEBUG_KEY | ENABLE | HALT)
         self.poke(DEMCR, TRCENA | VC_CORERESET)
@@ -105,7 +105,7 @@ class Target:
         assert self.machine.read(FLASH, len(image)) == image
 
     def program(self, image: bytes) -> None:
-        """Program an image into a flash of the STM32F4 or F7."""
+        """Flash an image, by the flash controller of the STM32F4 or F7."""
         for key in (0x45670123, 0xCDEF89AB):
             self.poke(0x40023C04, key)
         self.poke(0x40023C10, 1 << 16 | 2 << 8 | 1 << 2)  # mass erase
@@ -128,14 +128,14 @@ class Target:
         self.poke(DHCSR, DEBUG_KEY | ENABLE | STEP | (MASK_INTERRUPTS if mask_interrupts else 0))
 
     def wait_for(self, status: int) -> None:
-        """Wait until a bit of DHCSR is set; a minute is an eternity, on a busy computer too."""
+        """Wait until a bit of DHCSR is set, at most a minute."""
         deadline = time.monotonic() + 60
         while not self.peek(DHCSR) & status:
             assert time.monotonic() < deadline, f"DHCSR is {self.peek(DHCSR):#x}"
             time.sleep(0.001)
 
     def wait_until(self, condition: Callable[[], object]) -> None:
-        """Wait until something holds; ten seconds are an eternity."""
+        """Wait until a condition holds, at most ten seconds."""
         deadline = time.monotonic() + 10
         while not condition():
             assert time.monotonic() < deadline
@@ -158,17 +158,18 @@ class Target:
         linker = ["-nostdlib", "-Wl,--section-start=.vectors=0x08000000", "-Wl,-Ttext=0x08000200", "-Wl,-e,reset"]
         linker += [f"-Wl,-Tbss={RAM:#x}", "-Wl,--no-warn-rwx-segments"]
         command = ["arm-none-eabi-gcc", "-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16", "-mthumb"]
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, *linker, "-o", elf, source], capture_output=True, text=True, check=False, timeout=60
         )
-        assert done.returncode == 0, done.stderr
+        assert completed.returncode == 0, completed.stderr
         with elf.open("rb") as file:
-            parsed = ELFFile(file)
+            elf_file = ELFFile(file)
             self.symbols = {
-                symbol.name: symbol["st_value"] & ~1 for symbol in parsed.get_section_by_name(".symtab").iter_symbols()
+                symbol.name: symbol["st_value"] & ~1
+                for symbol in elf_file.get_section_by_name(".symtab").iter_symbols()
             }
             image = b""
             for name in (".vectors", ".text"):
-                section = parsed.get_section_by_name(name)
+                section = elf_file.get_section_by_name(name)
                 image = image.ljust(section["sh_addr"] - FLASH, b"\xff") + section.data()
         return image.ljust(-(-len(image) // 4) * 4, b"\xff")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that leave the same words on a virtual Cortex-M4 as on QEMU's, a model of its own.
+"""Programs that leave the same words in memory on a virtual Cortex-M4 and on QEMU's independent model.
 
-A program is one image for both. It stores to ``result``; ``dump`` writes that by semihosting, where QEMU ends. The
-virtual board halts at its first BKPT.
+One image runs on both. It stores to ``result``; ``dump`` writes that by semihosting, where QEMU ends. The virtual
+board halts at its first BKPT.
 """
 
 import struct
@@ -74,11 +74,11 @@ def run_qemu(machine: str, program: Path) -> list[str]:
 
 
 def compare(target: Target, directory: Path, program: str) -> list[int]:
-    """Run on both and compare; return the words."""
+    """Run a program on both, compare the words, and return them."""
     target.run(MACROS + program)
-    ours = target.words("result", WORDS)
-    assert [f"{word:#x}" for word in ours] == run_qemu("netduinoplus2", directory / "program.elf")
-    return ours
+    words = target.words("result", WORDS)
+    assert [f"{word:#x}" for word in words] == run_qemu("netduinoplus2", directory / "program.elf")
+    return words
 
 
 LAZY = """
@@ -126,7 +126,7 @@ def test_lazy_stacking(target: Target, tmp_path: Path, prepare: str, body: str) 
     assert words[2] & 1 == (0 if "EF34" in prepare else 1)  # LSPACT in the handler
 
 
-# As the ports of FreeRTOS and Zephyr switch: S16 to S31 only for a task whose EXC_RETURN says that it used floats.
+# Context switch as in FreeRTOS and Zephyr: S16 to S31 only for a task whose EXC_RETURN marks its use of floats.
 SWITCH = """
 handler reset
 start
@@ -195,7 +195,7 @@ bx lr
 """
 
 
-def test_two_tasks_with_floats_keep_their_registers(target: Target, tmp_path: Path) -> None:
+def test_tasks_with_floats_keep_their_registers(target: Target, tmp_path: Path) -> None:
     words = compare(target, tmp_path, SWITCH)
     first = [struct.unpack("<f", struct.pack("<I", word))[0] for word in words[:6]]
     second = [struct.unpack("<f", struct.pack("<I", word))[0] for word in words[16:22]]
@@ -237,7 +237,7 @@ dump
 """
 
 
-def test_an_exception_clears_the_exclusive_monitor(target: Target, tmp_path: Path) -> None:
+def test_exception_clears_the_exclusive_monitor(target: Target, tmp_path: Path) -> None:
     assert compare(target, tmp_path, EXCLUSIVE)[:8] == [0, 1, 1, 0, 1, 1, 0, 1]
 
 
@@ -291,5 +291,5 @@ svc #0
 
 
 @pytest.mark.parametrize("prepare", ["", "set 0xE000ED14, 0x202"])
-def test_unprivileged_code_and_private_peripherals(target: Target, tmp_path: Path, prepare: str) -> None:
+def test_unprivileged_access_to_private_peripherals(target: Target, tmp_path: Path, prepare: str) -> None:
     compare(target, tmp_path, PRIVILEGE.replace("{prepare}", prepare))

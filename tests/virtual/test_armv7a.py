@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual Cortex-A9: what it counts, stops at and traps, for programs that binutils assembles; and OpenOCD."""
+"""A virtual Cortex-A9: counts, debug events and faults of assembled programs; and OpenOCD."""
 
 import subprocess
 from pathlib import Path
@@ -26,11 +26,11 @@ _NAME = "pynq-z1:memory=ocm,driver=jtag"
 
 
 class Target:
-    """A core with a program in its memory, about to execute it, and a debugger's registers."""
+    """A core with a program in memory, halted before it, and a debugger's registers."""
 
-    def __init__(self, folder: Path, program: str, name: str = _NAME) -> None:
-        board = boards.load(name)
-        self.code = _CODE if name == _NAME else board.region(board.layout.code).address
+    def __init__(self, folder: Path, program: str, board_name: str = _NAME) -> None:
+        board = boards.load(board_name)
+        self.code = _CODE if board_name == _NAME else board.region(board.layout.code).address
         source, image = folder / "program.s", folder / "program.elf"
         source.write_text(f".syntax unified\n.arm\n.globl _start\n_start:\n{program}\n")
         flags = ["-mcpu=cortex-a9", "-mfpu=neon-vfpv3", "-mfloat-abi=hard", "-nostdlib", f"-Wl,-Ttext={self.code:#x}"]
@@ -58,7 +58,7 @@ class Target:
         self.unit.write(0x084, op)
 
     def run(self, instructions: int = 100) -> None:
-        """Run until it halts, or for so many instructions or exceptions."""
+        """Run until a halt, or for a number of instructions or exceptions."""
         self.cpu.stop_requested = True
         self.unit.write(0x090, 2)
         self.cpu.run(instructions)
@@ -69,7 +69,7 @@ class Target:
 
 
 def test_breakpoint_stops_before_its_instruction(tmp_path: Path) -> None:
-    """ARM DDI 0406C, C3.3: a mismatch leaves what it names, which is how debuggers step."""
+    """ARM DDI 0406C, C3.3: debuggers step with a mismatch breakpoint, which stops at any other address."""
     target = Target(tmp_path, "mov r1, #1\n mov r1, #2\n mov r1, #3\n b .")
     target.unit.write(0x100, _CODE + 8)
     target.unit.write(0x140, 0x1E7)
@@ -88,7 +88,7 @@ def test_breakpoint_stops_before_its_instruction(tmp_path: Path) -> None:
     assert (target.halted, target.cpu.entry, target.core.pc, target.core.read_r(1)) == (True, 3, _CODE + 8, 7)
 
 
-def test_debugger_accesses_memory_and_refusals_are_sticky(tmp_path: Path) -> None:
+def test_debugger_accesses_memory_with_sticky_errors(tmp_path: Path) -> None:
     target = Target(tmp_path, "b .")
     target.core.write_r(1, 0x11223344)
     target.core.write_r(0, _DATA)
@@ -97,7 +97,7 @@ def test_debugger_accesses_memory_and_refusals_are_sticky(tmp_path: Path) -> Non
     target.execute(0xECA05E01)  # stc p14, c5, [r0], #4
     assert target.bus.read(_DATA, 8) == bytes.fromhex("4433221188776655")
     assert target.core.read_r(0) == _DATA + 8
-    # Fast: what is latched is executed with each access to the data registers.
+    # Fast mode: each access to the data registers executes the latched instruction.
     target.core.write_r(0, _DATA)
     target.unit.write(0x088, _EXECUTES_AND_HALTS | 2 << 20)
     target.unit.write(0x084, 0xECB05E01)  # ldc p14, c5, [r0], #4
@@ -117,7 +117,7 @@ def test_debugger_accesses_memory_and_refusals_are_sticky(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "vector", "status", "address", "behind"),
+    ("text", "vector", "status", "address", "return_offset"),
     [
         ("ldr r1, [r4, #12]", 4, 0x08, _NOWHERE + 12, 8),
         ("str r1, [r4, #12]", 4, 0x808, _NOWHERE + 12, 8),
@@ -130,8 +130,8 @@ def test_debugger_accesses_memory_and_refusals_are_sticky(tmp_path: Path) -> Non
         ("bx r4", 3, 0x08, _NOWHERE, None),
     ],
 )
-def test_a_fault_enters_its_vector_with_what_it_was(
-    text: str, vector: int, status: int, address: int, behind: int | None, tmp_path: Path
+def test_fault_enters_its_vector_with_its_status(
+    text: str, vector: int, status: int, address: int, return_offset: int | None, tmp_path: Path
 ) -> None:
     """Link registers: ARM DDI 0406C, table B1-7; status: table B3-23, without memory management."""
     target = Target(tmp_path, f"nop\n {text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8)
@@ -148,16 +148,16 @@ def test_a_fault_enters_its_vector_with_what_it_was(
     target.run()
     assert target.halted
     assert target.core.pc == vectors + 4 * vector
-    assert target.core.read_r(14) == (_NOWHERE + 4 if behind is None else _CODE + 4 + behind)
+    assert target.core.read_r(14) == (_NOWHERE + 4 if return_offset is None else _CODE + 4 + return_offset)
     assert target.core.spsr == before
-    found = {3: ((0, 5, 0, 1), (0, 6, 0, 2)), 4: ((0, 5, 0, 0), (0, 6, 0, 0))}.get(vector)
-    if found:
-        assert [target.core.read_cp15(register) for register in found] == [status, address]
+    registers = {3: ((0, 5, 0, 1), (0, 6, 0, 2)), 4: ((0, 5, 0, 0), (0, 6, 0, 0))}.get(vector)
+    if registers:
+        assert [target.core.read_cp15(register) for register in registers] == [status, address]
 
 
 @pytest.mark.parametrize(("text", "status"), [("ldr r1, [r4, #12]", 0x05), ("str r1, [r4, #12]", 0x805)])
-def test_mmu_fault_is_of_translation_with_address(text: str, status: int, tmp_path: Path) -> None:
-    """Nothing but the MiB of the program is there for it, and the end of memory is not (ARM DDI 0406C, B3.5.1)."""
+def test_mmu_fault_has_status_and_address(text: str, status: int, tmp_path: Path) -> None:
+    """Only the program's MiB is mapped (ARM DDI 0406C, B3.5.1)."""
     target = Target(tmp_path, f"{text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8, "pynq-z1:memory=ddr")
     target.bus.write(
         target.code + 0x8000 + 4 * (target.code >> 20), (target.code & -0x100000 | 0xC02).to_bytes(4, "little")
@@ -184,8 +184,8 @@ def test_skipped_unaligned_access_is_no_fault(tmp_path: Path) -> None:
     assert (target.core.read_r(3), target.core.pc, target.core.state.count) == (3, _CODE + 12, 3)
 
 
-def test_thumb_instructions_are_counted_if_skipped_too(tmp_path: Path) -> None:
-    """With r5 from 0 to 3, half of each block of four is not executed."""
+def test_skipped_thumb_instructions_are_counted(tmp_path: Path) -> None:
+    """For r5 from 4 to 1, half of each block of four is not executed."""
     rounds = 4
     target = Target(
         tmp_path,
@@ -202,7 +202,7 @@ def test_thumb_instructions_are_counted_if_skipped_too(tmp_path: Path) -> None:
 
 
 def test_sleeping_core_wakes_at_the_timer(tmp_path: Path) -> None:
-    """The handler is entered with the interrupt acknowledged by it, and time slept through is no instruction."""
+    """The handler acknowledges the interrupt, and sleep takes no instructions."""
     target = Target(tmp_path, "cpsie i\n wfi\n mov r1, #1\n b .\n .balign 32\n vectors:\n" + " bkpt\n" * 8)
     target.core.write_cp15((0, 12, 0, 0), _CODE + 32)
     for offset, value in (
@@ -215,7 +215,7 @@ def test_sleeping_core_wakes_at_the_timer(tmp_path: Path) -> None:
         (0x208, 7),
     ):
         target.private.write(offset, 4, value)
-    # Whoever wants to look in meanwhile finds it asleep.
+    # The run returns while the core sleeps.
     target.run()
     assert (target.halted, target.core.pc) == (False, _CODE + 8)
     target.run()
@@ -228,8 +228,8 @@ def test_sleeping_core_wakes_at_the_timer(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_openocd_by_itself_drives_our_core(tmp_path: Path) -> None:
-    """No client of ours, the board's scripts: memory in every width, registers, steps, a breakpoint, a reset."""
+def test_openocd_drives_the_core(tmp_path: Path) -> None:
+    """OpenOCD with the board's scripts only: memory in all widths, registers, steps, a breakpoint, a reset."""
     board = boards.load(_NAME)
     commands = (
         "gdb_port 0; telnet_port disabled; tcl_port disabled",
@@ -252,10 +252,12 @@ def test_openocd_by_itself_drives_our_core(tmp_path: Path) -> None:
     with start_jtag(board, tmp_path) as machine:
         assert machine.health_match
         select = board.virtual.jtag.probe.format(pins=machine.health_match["pins"])
-        words = [word for command in (select, *commands) for word in ("-c", command)]
+        arguments = [word for command in (select, *commands) for word in ("-c", command)]
         script = board.directory / board.virtual.jtag.openocd
-        done = subprocess.run(["openocd", "-f", script, *words], capture_output=True, text=True, check=True, timeout=60)
-    said = "".join(done.stderr.split())
+        completed = subprocess.run(
+            ["openocd", "-f", script, *arguments], capture_output=True, text=True, check=True, timeout=60
+        )
+    output = "".join(completed.stderr.split())
     for expected in (
         "zynq_pl.bstap/devicefound:0x23727093",
         "zynq.cpu1:MPIDRlevel20,cluster0,core1",
@@ -266,7 +268,7 @@ def test_openocd_by_itself_drives_our_core(tmp_path: Path) -> None:
         "reset:pc0xffffff34:0xe3a00005",
         "nowhere:1",
     ):
-        assert expected in said, done.stderr
+        assert expected in output, completed.stderr
 
 
 _LOOP = handwritten(
@@ -281,8 +283,8 @@ _BLOCKS = handwritten(
 
 
 @pytest.mark.slow
-def test_every_instruction_is_counted_by_our_core_as_by_qemu(tmp_path: Path) -> None:
-    """A round is two instructions; what the C library does with bytes is Thumb code with conditions."""
+def test_count_equals_qemu(tmp_path: Path) -> None:
+    """A round is two instructions; memmove is conditional Thumb code."""
     counts = {}
     for driver in ("jtag", "qemu"):
         board = boards.load(f"pynq-z1:memory=ocm,driver={driver}")
@@ -299,11 +301,11 @@ def test_every_instruction_is_counted_by_our_core_as_by_qemu(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_gdb_breaks_steps_and_reads_variables_through_openocd() -> None:
+def test_gdb_debugs_through_openocd() -> None:
     model = ROOT / "models" / "digits" / "digits_int8.tflite"
-    shown = ("break utvm_run", "continue", "print program", "next", "step", "info registers pc", "backtrace")
-    words = [word for command in shown for word in ("--command", command)]
-    done = inv("board.gdb", "--model", model, "--board", _NAME, "--virtual", *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Breakpoint 1, utvm_run (program=" in done.stdout
-    assert "$1 = 0" in done.stdout
+    commands = ("break utvm_run", "continue", "print program", "next", "step", "info registers pc", "backtrace")
+    options = [word for command in commands for word in ("--command", command)]
+    completed = inv("board.gdb", "--model", model, "--board", _NAME, "--virtual", *options)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "Breakpoint 1, utvm_run (program=" in completed.stdout
+    assert "$1 = 0" in completed.stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual board has every peripheral of its chip: models at all instances, and registers elsewhere."""
+"""A virtual board has all peripherals of its chip: models of some, stored registers for the others."""
 
 import binascii
 import zlib
@@ -25,7 +25,7 @@ TIM3, TIM1, RNG, CRC, ADC1, LTDC, GPIOD = (
 MODELLED = [name for name in boards.names() if boards.load(name).virtual.model]
 
 
-def test_a_peripheral_without_a_model_stores_values_and_is_named_once(target: Target) -> None:
+def test_unmodelled_peripheral_is_reported_once(target: Target) -> None:
     target.run(
         f"""
         handler reset
@@ -40,11 +40,11 @@ def test_a_peripheral_without_a_model_stores_values_and_is_named_once(target: Ta
         """
     )
     assert [target.register(number) for number in (1, 3, 4)] == [0x2220, 0x2C, 0]
-    (touched,) = target.machine.touched
-    assert touched.startswith(f"touched LTDC at {LTDC + 0x18:#010x} from PC 0x0800020")
+    (message,) = target.machine.touched
+    assert message.startswith(f"touched LTDC at {LTDC + 0x18:#010x} from PC 0x0800020")
 
 
-def test_a_debugger_touches_nothing(target: Target) -> None:
+def test_debugger_access_is_not_reported(target: Target) -> None:
     assert target.peek(LTDC + 0x18) == 0x2220
     assert target.machine.touched == []
 
@@ -60,7 +60,7 @@ def test_a_debugger_touches_nothing(target: Target) -> None:
         ("nrf52840dk", 0x50000700, 2),
     ],
 )
-def test_registers_have_the_values_of_the_manuals(board: str, address: int, value: int) -> None:
+def test_reset_values_equal_the_manuals(board: str, address: int, value: int) -> None:
     machine = BoardModel(boards.load(board).machine_spec())
     assert int.from_bytes(machine.read(address, 4), "little") == value
 
@@ -69,7 +69,7 @@ def test_registers_have_the_values_of_the_manuals(board: str, address: int, valu
     ("board", "line", "sent"),
     [("nucleo-l4r5zi", 0x40008000, b"!"), ("nucleo-l552ze-q", 0x40008000, b"!"), ("nucleo-h743zi", 0x58000C00, b"")],
 )
-def test_lpuart1_is_the_console_of_a_board_without_another(board: str, line: int, sent: bytes) -> None:
+def test_lpuart1_is_the_console_without_another_line(board: str, line: int, sent: bytes) -> None:
     machine, output = BoardModel(boards.load(board).machine_spec()), bytearray()
     machine.on_console_output = output.extend
     for offset, value in ((0x0C, 0x22B9), (0x00, 9), (0x28, ord("!"))):  # BRR, CR1, TDR (RM0432, 44.7)
@@ -78,14 +78,14 @@ def test_lpuart1_is_the_console_of_a_board_without_another(board: str, line: int
 
 
 @pytest.mark.parametrize("board", MODELLED)
-def test_holes_stay_bus_faults(board: str) -> None:
+def test_holes_are_bus_faults(board: str) -> None:
     machine = BoardModel(boards.load(board).machine_spec())
     for address in (boards.load(board).hole, 0x7FFFFFF0):
         with pytest.raises(BusError):
             machine.read(address, 4)
 
 
-def test_a_timer_compares_and_interrupts(target: Target) -> None:
+def test_timer_compares_and_interrupts(target: Target) -> None:
     target.run(
         f"""
         handler reset
@@ -118,7 +118,7 @@ def test_a_timer_compares_and_interrupts(target: Target) -> None:
     assert 100 <= target.register(4) <= 120
 
 
-def test_the_timer_with_four_lines_has_one_for_its_update(target: Target) -> None:
+def test_update_has_its_own_line_in_tim1(target: Target) -> None:
     target.run(
         f"""
         handler reset
@@ -140,20 +140,20 @@ def test_the_timer_with_four_lines_has_one_for_its_update(target: Target) -> Non
     assert target.peek(TIM1 + 0x10) & 1
 
 
-def test_the_crc_unit_is_that_of_zlib_with_both_reversals(target: Target) -> None:
+def test_crc_with_both_reversals_equals_zlib(target: Target) -> None:
     target.poke(CRC + 8, 1 << 7 | 1 << 5 | 1)  # REV_OUT, REV_IN by bytes, RESET
     for byte in b"123456789":
         target.machine.write(CRC, bytes([byte]))
     assert target.peek(CRC) ^ 0xFFFFFFFF == zlib.crc32(b"123456789") == 0xCBF43926
 
 
-def test_the_crc_of_a_word_is_the_manufacturers(target: Target) -> None:
+def test_crc_of_a_word_equals_the_manual(target: Target) -> None:
     target.poke(CRC + 8, 1)
     target.poke(CRC, 0x12345678)
     assert target.peek(CRC) == 0xDF8A8A2B  # CRC-32/MPEG-2 of the bytes 12 34 56 78
 
 
-def test_the_crc_begins_with_the_initial_value_that_is_written(target: Target) -> None:
+def test_crc_starts_with_the_written_initial_value(target: Target) -> None:
     target.poke(CRC + 8, 1 << 3)  # 16 bits
     target.poke(CRC + 0x14, 0x1021)
     target.poke(CRC + 0x10, 0)
@@ -169,7 +169,7 @@ def test_random_numbers_are_ready_and_differ(target: Target) -> None:
     assert len({target.peek(RNG + 8) for _ in range(8)}) == 8
 
 
-def test_a_debugger_sets_what_the_adc_and_a_pin_read(target: Target) -> None:
+def test_debugger_sets_inputs_of_adc_and_pin(target: Target) -> None:
     target.poke(ADC1 + 0x4C, 0x123)
     target.poke(GPIOD + 0x10, 1 << 12)
     target.run(
@@ -192,13 +192,13 @@ def test_a_debugger_sets_what_the_adc_and_a_pin_read(target: Target) -> None:
     assert target.peek(GPIOD + 0x10) == 1 << 12
 
 
-def test_a_bit_of_a_register_has_a_word_of_its_own() -> None:
+def test_bit_band_alias_writes_one_bit() -> None:
     machine = BoardModel(boards.load("stm32f407").machine_spec())
     machine.write(0x42000000 + (GPIOD + 0x14 - 0x40000000) * 32 + 12 * 4, (1).to_bytes(4, "little"))
     assert int.from_bytes(machine.read(GPIOD + 0x14, 4), "little") == 1 << 12
 
 
-def test_privileged_code_has_the_floating_point_unit_at_cpacr_01(target: Target) -> None:
+def test_cpacr_01_enables_floats_for_privileged_code(target: Target) -> None:
     program = """
         handler reset
         ldr r0, =0xE000ED88
@@ -220,14 +220,14 @@ def test_privileged_code_has_the_floating_point_unit_at_cpacr_01(target: Target)
 
 
 def _count_to_the_end(target: Target) -> int:
-    """Instructions of the loaded program."""
+    """Number of instructions of the loaded program."""
     before = target.machine.instructions
     target.resume()
     target.wait_for_halt()
     return target.machine.instructions - before
 
 
-def test_a_loop_that_polls_a_timer_takes_few_instructions(target: Target) -> None:
+def test_polling_loop_takes_few_instructions(target: Target) -> None:
     target.load(
         """
         handler reset
@@ -245,8 +245,8 @@ def test_a_loop_that_polls_a_timer_takes_few_instructions(target: Target) -> Non
     assert 1_000_000 <= target.register(2) < 1_130_000
 
 
-@pytest.mark.parametrize(("pause", "fewest", "most"), [(1, 0, 10_000), (200, 900_000, 1_100_000)])
-def test_a_short_loop_polls_and_a_long_one_does_not(target: Target, pause: int, fewest: int, most: int) -> None:
+@pytest.mark.parametrize(("pause", "minimum", "maximum"), [(1, 0, 10_000), (200, 900_000, 1_100_000)])
+def test_only_short_loops_count_as_polling(target: Target, pause: int, minimum: int, maximum: int) -> None:
     target.load(
         f"""
         handler reset
@@ -264,10 +264,10 @@ def test_a_short_loop_polls_and_a_long_one_does_not(target: Target, pause: int, 
         done
         """
     )
-    assert fewest <= _count_to_the_end(target) <= most
+    assert minimum <= _count_to_the_end(target) <= maximum
 
 
-def test_peripherals_that_cannot_be_read_are_refused_by_their_row() -> None:
+def test_invalid_row_of_peripherals_is_named() -> None:
     with pytest.raises(ConfigError, match="row 2: 'TIM2 40000000' is not a peripheral"):
         blocks.parse("CHIP\nTIM2 40000000\n")
 
@@ -292,7 +292,7 @@ def test_uicr_is_written_through_the_flash_controller() -> None:
         ("nucleo-h743zi", 0x58024400, 24, 25),
     ],
 )
-def test_an_enabled_clock_is_ready(board: str, control: int, enable: int, ready: int) -> None:
+def test_enabled_clock_is_ready(board: str, control: int, enable: int, ready: int) -> None:
     machine = BoardModel(boards.load(board).machine_spec())
     states = []
     for value in (0, 1 << enable):

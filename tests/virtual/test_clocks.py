@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watchdogs, alarms and pin interrupts of virtual STM32s, at the rates that the RCC selects (RM0385)."""
+"""Watchdogs, alarms and pin interrupts of virtual STM32s, at the rates of the RCC (RM0385)."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ ENABLE_40_AND_41 = "ldr r2, =0xE000E104\nldr r1, =0x300\nstr r1, [r2]\n"
 
 
 def _run_until_reset(target: Target, program: str) -> None:
-    """Run a program whose second start, after a watchdog's reset, ends at BKPT."""
+    """Run a program that halts at its second start, after a watchdog reset."""
     target.load(
         f"""
         handler reset
@@ -41,7 +41,7 @@ def _run_until_reset(target: Target, program: str) -> None:
     target.wait_for_halt()
 
 
-def test_the_independent_watchdog_bites_unless_it_is_fed(target: Target) -> None:
+def test_independent_watchdog_resets_unless_reloaded(target: Target) -> None:
     _run_until_reset(
         target,
         f"""
@@ -70,8 +70,8 @@ def test_the_independent_watchdog_bites_unless_it_is_fed(target: Target) -> None
     assert target.register(7) & (IWDG_RESET | WWDG_RESET) == IWDG_RESET
 
 
-def test_the_independent_watchdog_counts_its_own_clock(target: Target) -> None:
-    """At twice the core's clock, it takes twice the instructions."""
+def test_independent_watchdog_has_its_own_clock(target: Target) -> None:
+    """With twice the core clock, a reset comes after twice the instructions."""
     counts = []
     for hpre in (0x8, 0x0):  # the core at 8 and at 16 MHz
         target.load(
@@ -103,7 +103,7 @@ def test_the_independent_watchdog_counts_its_own_clock(target: Target) -> None:
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_the_window_watchdog_bites_late_and_early(target: Target, early: bool) -> None:
+def test_window_watchdog_resets_late_and_early(target: Target, early: bool) -> None:
     refresh = "movs r1, #0x7F\nstr r1, [r0]" if early else ""
     _run_until_reset(
         target,
@@ -122,11 +122,11 @@ def test_the_window_watchdog_bites_late_and_early(target: Target, early: bool) -
     )
     assert target.register(7) & (IWDG_RESET | WWDG_RESET) == WWDG_RESET
     if not early:
-        assert target.peek(0x20010100) == 0x80 | 0x40  # the last count before the bite
+        assert target.peek(0x20010100) == 0x80 | 0x40  # the last count before the reset
 
 
 def _alarm_after(target: Target, set_up: str) -> int:
-    """Ticks from the set-up to the interrupt."""
+    """Number of ticks from the set-up to the interrupt."""
     target.run(
         f"""
         handler reset
@@ -146,7 +146,7 @@ def _alarm_after(target: Target, set_up: str) -> int:
     return target.machine._cpu.now()
 
 
-def test_an_alarm_and_the_wake_up_timer_come_after_their_seconds(target: Target) -> None:
+def test_alarm_and_wake_up_timer_come_in_time(target: Target) -> None:
     before = target.machine._cpu.now()
     _alarm_after(
         target,
@@ -176,7 +176,7 @@ def test_an_alarm_and_the_wake_up_timer_come_after_their_seconds(target: Target)
     assert target.peek(RTC + 0x0C) & 1 << 10
 
 
-def test_a_pin_interrupts_at_the_edge_that_is_selected(target: Target) -> None:
+def test_pin_interrupts_at_the_selected_edge(target: Target) -> None:
     target.load(
         f"""
         handler reset
@@ -209,14 +209,14 @@ def test_a_pin_interrupts_at_the_edge_that_is_selected(target: Target) -> None:
 
 
 @pytest.mark.parametrize(("board", "idle"), [("nucleo-h743zi", 0x58004800), ("nucleo-l4r5zi", 0x40003000)])
-def test_a_watchdog_of_other_families_bites(tmp_path: Path, board: str, idle: int) -> None:
+def test_watchdog_of_h7_and_l4_resets(tmp_path: Path, board: str, idle: int) -> None:
     with Target(tmp_path, board) as target:
         target.halt()
         target.poke(idle, 0xCCCC)
         assert target.machine._cpu._next_event() is not None
 
 
-def test_the_clock_that_firmware_sets_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_clock_set_by_firmware_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     # HSE and PLL on; 8 MHz / 8 * 336 / 2; the PLL as the core's clock, and later half of it (RM0090, 7.3)
     stores = ((0, 0x01010083), (4, 0x07405408), (8, 2), (8, 0x82))
     with Target(tmp_path, "stm32f407") as target:

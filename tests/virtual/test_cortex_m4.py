@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the virtual STM32F407 has otherwise than the F746: its core's identity and breakpoints, USART, clocks."""
+"""Features of the virtual STM32F407 that differ from the F746: core identity, breakpoints, USART, clocks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,9 +27,9 @@ def target(tmp_path: Path) -> Iterator[Target]:
     ("address", "value"),
     [
         (0xE000ED00, 0x410FC241),  # CPUID: Cortex-M4 r0p1 (RM0090, 38.6; ARM 100166, 4.2)
-        (0xE000EF40, 0x10110021),  # MVFR0 and 1, by which OpenOCD knows an FPv4-SP
+        (0xE000EF40, 0x10110021),  # MVFR0 and 1: OpenOCD recognises an FPv4-SP by them
         (0xE000EF44, 0x11000011),
-        (0xE000EF48, 0),  # and no MVFR2
+        (0xE000EF48, 0),  # no MVFR2
         (0xE00FFFE0, 0xC4),  # ROM table of a Cortex-M4
         (0xE0042000, 0x100F6413),  # DBGMCU_IDCODE of an STM32F407, revision Y
         (0x1FFF7A20, 0x0400FFFF),  # flash size: 1024 KiB, at 0x1FFF7A22
@@ -38,19 +38,19 @@ def target(tmp_path: Path) -> Iterator[Target]:
         (FP_CTRL, 0x260),  # version 1: six comparators for code, two for data
     ],
 )
-def test_what_the_chip_says_it_is(target: Target, address: int, value: int) -> None:
+def test_identification_registers(target: Target, address: int, value: int) -> None:
     assert target.peek(address) == value
 
 
-def test_its_debug_port_says_that_of_a_cortex_m4(target: Target) -> None:
+def test_debug_port_has_the_id_of_a_cortex_m4(target: Target) -> None:
     probe = StLink(target.machine)
     probe.execute(bytes([0xF2, 0x30, 0xA3]).ljust(16, b"\0"), b"", 12)
-    answer = probe.execute(bytes([0xF2, 0x31]).ljust(16, b"\0"), b"", 12)
-    assert int.from_bytes(answer[4:8], "little") == 0x2BA01477
+    reply = probe.execute(bytes([0xF2, 0x31]).ljust(16, b"\0"), b"", 12)
+    assert int.from_bytes(reply[4:8], "little") == 0x2BA01477
 
 
 @pytest.mark.parametrize(("half", "stops"), [(1, "even"), (2, "odd"), (3, "even odd")])
-def test_a_breakpoint_is_in_half_a_word(target: Target, half: int, stops: str) -> None:
+def test_breakpoint_selects_half_a_word(target: Target, half: int, stops: str) -> None:
     target.load("handler reset\n.balign 4\neven: adds r0, #1\nodd: adds r1, #1\nb even")
     target.poke(FP_CTRL, 3)
     target.poke(FP_COMP + 20, half << 30 | target.symbols["even"] | 1)
@@ -63,7 +63,7 @@ def test_a_breakpoint_is_in_half_a_word(target: Target, half: int, stops: str) -
         target.poke(FP_CTRL, 3)
 
 
-def test_a_patch_is_no_breakpoint(target: Target) -> None:
+def test_flash_patch_is_no_breakpoint(target: Target) -> None:
     target.load("handler reset\nmovs r0, #1\ndone")
     target.poke(FP_CTRL, 3)
     target.poke(FP_COMP, FLASH + 0x200 | 1)  # REPLACE is 0: remapping, which is not modelled
@@ -72,14 +72,14 @@ def test_a_patch_is_no_breakpoint(target: Target) -> None:
     assert target.register(0) == 1
 
 
-def _receiving(target: Target) -> None:
+def load_receiver(target: Target) -> None:
     target.load(SPIN)
     target.poke(BRR, 139)
     target.poke(CR1, UE | TE | RE)
 
 
-def test_the_usart_sends_and_says_when_it_has(target: Target) -> None:
-    _receiving(target)
+def test_usart_sends_and_sets_its_flags(target: Target) -> None:
+    load_receiver(target)
     assert target.peek(SR) == TXE | TC
     target.poke(DR, ord("x"))
     assert target.output == b"x"
@@ -93,8 +93,8 @@ def test_the_usart_sends_and_says_when_it_has(target: Target) -> None:
     assert target.peek(SR) == TXE
 
 
-def test_unread_data_is_lost_until_sr_and_dr_are_read(target: Target) -> None:
-    _receiving(target)
+def test_overrun_is_cleared_by_reading_sr_and_dr(target: Target) -> None:
+    load_receiver(target)
     target.machine.console_input(b"ab")
     target.resume()
     target.wait_until(lambda: target.peek(SR) & ORE)
@@ -104,8 +104,8 @@ def test_unread_data_is_lost_until_sr_and_dr_are_read(target: Target) -> None:
     assert target.peek(SR) & (ORE | RXNE) == 0
 
 
-def test_dr_alone_does_not_clear_what_sr_has_not_shown(target: Target) -> None:
-    _receiving(target)
+def test_dr_alone_does_not_clear_an_overrun(target: Target) -> None:
+    load_receiver(target)
     target.machine.console_input(b"ab")
     target.resume()
     target.wait_until(lambda: target.machine.instructions > 20000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instruction count is exact, whatever the instructions are and whoever looks in between."""
+"""The instruction count is exact for all instructions, and does not depend on debugger accesses."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ CYCCNT_ON = """
 
 
 def _count(target: Target, body: str) -> int:
-    """Return CYCCNT's difference around a body that leaves r0 and r7 alone."""
+    """Difference of CYCCNT around a body that preserves r0 and r7."""
     target.run(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone")
     return target.register(6) - target.register(7)
 
@@ -35,7 +35,7 @@ def _count(target: Target, body: str) -> int:
         ("movs r1, #100\n1: subs r1, #1\nbne 1b", 1 + 2 * 100),
         ("ldr r1, =100000\n1: subs r1, #1\nnop\nnop\nbne 1b", 1 + 4 * 100000),
         ("bl 1f\nb 2f\n1: bx lr\n2:", 3),
-        # An instruction whose condition fails is executed as a NOP: it counts.
+        # An instruction whose condition fails is a NOP: it counts.
         ("movs r1, #1\ncmp r1, #0\nit eq\nmoveq r2, #1", 4),
         ("movs r1, #1\ncmp r1, #0\nittee eq\nmoveq r2, #1\naddeq.w r2, #1\nmovne r2, #2\naddne r2, #3", 7),
         ("movs r1, #1\ncmp r1, #0\nitttt eq\nmoveq r2, #1\nmoveq r2, #1\nmoveq r2, #1\nmoveq r2, #1\nnop", 8),
@@ -48,11 +48,11 @@ def _count(target: Target, body: str) -> int:
         ("ldr r1, =0x20020000\nmovs r2, #1\nldrex r3, [r1]\nstrex r3, r2, [r1]\ndmb", 5),
     ],
 )  # fmt: skip
-def test_every_instruction_counts_once(target: Target, body: str, instructions: int) -> None:
+def test_instructions_are_counted_once(target: Target, body: str, instructions: int) -> None:
     extra = "\nb 9f\nhandler sv_call\nbx lr\n9:" if "svc" in body else ""
     if extra:
         instructions += 1  # the branch around the handler
-    # The load that reads the counter the second time is the one instruction beyond the body.
+    # The second load of the counter is the one additional instruction.
     assert _count(target, body + extra) == instructions + 1
 
 
@@ -84,13 +84,13 @@ BUSY = f"""
 """
 
 
-@pytest.mark.parametrize("watchers", [1, 2])
-def test_a_debugger_that_looks_does_not_change_the_count(tmp_path: Path, watchers: int) -> None:
+@pytest.mark.parametrize("readers", [1, 2])
+def test_debugger_reads_do_not_change_the_count(tmp_path: Path, readers: int) -> None:
     results = []
-    for count in (0, watchers, watchers):
+    for count in (0, readers, readers):
         with Target(tmp_path) as target:
             target.load(BUSY)
-            with _looking(target, count):
+            with read_in_threads(target, count):
                 target.resume()
                 target.wait_for_halt()
             results.append((target.register(6), target.register(5), target.words("result", 1)[0]))
@@ -124,13 +124,13 @@ LONG_SLEEP = """
 """
 
 
-def test_a_long_sleep_takes_as_many_ticks_whoever_looks(tmp_path: Path) -> None:
+def test_debugger_reads_do_not_change_a_long_sleep(tmp_path: Path) -> None:
     results = []
-    for watchers in (0, 2):
+    for readers in (0, 2):
         with Target(tmp_path) as target:
             target.load(LONG_SLEEP)
             before = target.machine.instructions
-            with _looking(target, watchers):
+            with read_in_threads(target, readers):
                 target.resume()
                 target.wait_for_halt()
             results.append((target.register(5) - target.register(4), target.machine.instructions - before))
@@ -141,37 +141,37 @@ def test_a_long_sleep_takes_as_many_ticks_whoever_looks(tmp_path: Path) -> None:
 
 
 @contextmanager
-def _looking(target: Target, watchers: int) -> Iterator[None]:
-    """Have threads read the board's memory as fast as they can."""
-    done = threading.Event()
+def read_in_threads(target: Target, readers: int) -> Iterator[None]:
+    """Read the board's memory from several threads, as fast as possible."""
+    stop = threading.Event()
 
-    def look() -> None:
-        while not done.is_set():
+    def read() -> None:
+        while not stop.is_set():
             target.machine.read(target.symbols["result"], 4)
 
-    threads = [threading.Thread(target=look) for _ in range(watchers)]
+    threads = [threading.Thread(target=read) for _ in range(readers)]
     for thread in threads:
         thread.start()
     try:
         yield
     finally:
-        done.set()
+        stop.set()
         for thread in threads:
             thread.join()
 
 
 def test_stopping_does_not_change_the_instruction_count(target: Target) -> None:
     body = "movs r1, #6\n1: cmp r1, #3\nite hi\nsubhi r1, #1\nsubls r1, #1\ncmp r1, #0\nbne 1b"
-    straight = _count(target, body)
+    uninterrupted = _count(target, body)
     target.load(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\nend: done")
     for _ in range(500):
         target.step()
         if target.pc == target.symbols["end"]:
             break
-    assert target.register(6) - target.register(7) == straight
+    assert target.register(6) - target.register(7) == uninterrupted
 
 
-def test_cyccnt_is_writable_and_needs_its_lock_opened(target: Target) -> None:
+def test_cyccnt_is_writable_when_unlocked(target: Target) -> None:
     target.run(
         f"""
         handler reset

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modelled cycles, against the manuals' tables and the geometry of the boards' caches.
+"""Modelled cycles equal the manuals' tables and the geometry of the boards' caches.
 
-Programs are run for two numbers of rounds: the difference is the cost of the further rounds, without first misses.
+Programs run with two numbers of rounds: the difference is the cost of the additional rounds, without cold misses.
 """
 
 from pathlib import Path
@@ -19,83 +19,85 @@ _LOOP = "subs r1, #1\nbne.w 1b"
 _M4_LOOP, _M7_WAIT, _M4_WAIT = 2 + 2, 7 + 4, 6  # SUBS, B and P of 2
 
 
-def _a_round(folder: Path, body: str, board: str, data: int = 0x08000000, core: CoreName | None = None) -> float:
+def cycles_per_round(
+    folder: Path, body: str, board: str, data: int = 0x08000000, core: CoreName | None = None
+) -> float:
     counts = []
     for rounds in _ROUNDS:
         (folder / str(rounds)).mkdir()
         with Target(folder / str(rounds), board, cycles=True, core=core) as target:
             program = f"movs r1, #{rounds}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone"
-            only = f".cpu {core}\n" if core else ""
+            cpu = f".cpu {core}\n" if core else ""
             enable = "ldr r4, =0xE000ED88\nldr r5, =0x00F00000\nstr r5, [r4]\ndsb\nisb"
-            target.run(f"handler reset\n{only}{enable}\n{CYCCNT_ON}\nldr r2, ={data:#x}\n{program}")
+            target.run(f"handler reset\n{cpu}{enable}\n{CYCCNT_ON}\nldr r2, ={data:#x}\n{program}")
             counts.append(target.register(6) - target.register(7))
     return (counts[1] - counts[0]) / (_ROUNDS[1] - _ROUNDS[0])
 
 
-def _blocks(count: int, apart: int) -> str:
-    """Return a loop of branches from block to block."""
-    blocks = [f".balign {apart}\n{number}: b.w {number + 1}f" for number in range(1, count)]
-    return "\n".join(["b.w 1f\n.ltorg", *blocks, f".balign {apart}\n{count}: {_LOOP}"])
+def _blocks(count: int, distance: int) -> str:
+    """A loop of branches from block to block."""
+    blocks = [f".balign {distance}\n{number}: b.w {number + 1}f" for number in range(1, count)]
+    return "\n".join(["b.w 1f\n.ltorg", *blocks, f".balign {distance}\n{count}: {_LOOP}"])
 
 
 @pytest.mark.parametrize(
     ("body", "cycles"),
     [
-        # ARM DDI 0439, 3.3.1 and 3.3.2: loads take 2, and directly after another 1, unless they wait for it.
+        # ARM DDI 0439, 3.3.1 and 3.3.2: a load takes 2, and 1 directly after another independent load.
         ("", 0),
         ("ldr r3, [r2]", 2),
         ("ldr r3, [r2]\nldrb r4, [r2, #8]\nldrsh.w r5, [r2, r3]", 2 + 1 + 1),
         ("ldr r3, [r2]\nadds r5, #1\nldr r4, [r2]", 2 + 1 + 2),
         ("mov r4, r2\nstr r2, [r2]\nldr r4, [r4]\nldr r4, [r4]", 1 + 1 + 2 + 2),
-        # Several: one, and one for a register. Stores have a buffer.
+        # Multiple registers: 1, and 1 for each register. Stores have a buffer.
         ("ldmia.w r2, {r3, r4, r5, r8}", 1 + 4),
         ("ldrd r3, r4, [r2]\nstrd r3, r4, [r2]", 3 + 3),
         ("push {r3, r4}\npop {r3, r4}", 3 + 3),
         ("str r3, [r2]\nstrb.w r3, [r2, r1]", 1 + 1),
-        # Multiplications of any kind take 1, of which a load is none.
+        # All multiplications take 1; they are no loads.
         ("muls r3, r4\nmla r3, r4, r5, r3\nsmlal r3, r4, r5, r8\nsmlad r3, r4, r5, r3", 4),
-        # IT is folded into 16 bits before it, and an instruction that is skipped takes 1.
+        # IT is folded into a preceding 16-bit instruction; a skipped instruction takes 1.
         ("cmp r1, r1\nite eq\naddeq r3, #1\nldrne r3, [r2]", 1 + 0 + 1 + 1),
         ("cmp.w r1, r1\nit eq\naddeq r3, #1", 1 + 1 + 1),
         # 7.2.3 of the manual: VLDR 2, VADD 1, VFMA 3, VDIV and VSQRT 14.
         ("vldr s0, [r2]\nvadd.f32 s1, s0, s0\nvfma.f32 s2, s0, s1", 2 + 1 + 3),
         ("vdiv.f32 s0, s1, s2\nvsqrt.f32 s3, s4\nvmov r3, r4, s0, s1", 14 + 14 + 2),
         ("bl 2f\nb.w 3f\n2: bx lr\n3:", 3 * (1 + 2)),
-        # A target of four bytes that lies in two words takes one more.
+        # A 32-bit branch target that crosses a word takes 1 more.
         ("b.n 2f\nnop\nnop\n2: nop.w", 1 + 2 + 1 + 1),
     ],
 )
-def test_instruction_costs_what_the_cortex_m4_s_manual_says(tmp_path: Path, body: str, cycles: int) -> None:
-    assert _a_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP}", "stm32f407", RAM) == _M4_LOOP + cycles
+def test_cortex_m4_cycles_equal_the_manual(tmp_path: Path, body: str, cycles: int) -> None:
+    assert cycles_per_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP}", "stm32f407", RAM) == _M4_LOOP + cycles
 
 
 @pytest.mark.parametrize(
     ("body", "plain", "misses"),
     [
-        # 64 lines of 16 bytes for code, all of them one set; 65 of them push each other out.
+        # 64 lines of 16 bytes for code, fully associative; 65 lines evict each other.
         (_blocks(64, 16), 63 * 3 + _M4_LOOP, 0),
         (_blocks(65, 16), 64 * 3 + _M4_LOOP, 65),
-        # Eight for data.
+        # Eight lines for data.
         ("".join(f"ldr r3, [r2, #{16 * line}]\nnop\n" for line in range(8)), 8 * 3 + _M4_LOOP, 0),
         ("".join(f"ldr r3, [r2, #{16 * line}]\nnop\n" for line in range(9)), 9 * 3 + _M4_LOOP, 9),
     ],
 )
-def test_art_keeps_its_lines(tmp_path: Path, body: str, plain: int, misses: int) -> None:
+def test_art_caches_lines(tmp_path: Path, body: str, plain: int, misses: int) -> None:
     code = body if "1:" in body else f".balign 16\n1: {body}{_LOOP}"
-    assert _a_round(tmp_path, code, "stm32f407") == plain + _M4_WAIT * misses
+    assert cycles_per_round(tmp_path, code, "stm32f407") == plain + _M4_WAIT * misses
 
 
 @pytest.mark.parametrize(
     ("body", "cycles"),
     [
-        # By LLVM's ARMScheduleM7.td. SUBS waits for no operand, and BNE a cycle for its flags.
+        # From LLVM's ARMScheduleM7.td. SUBS waits for no operand, and BNE one cycle for its flags.
         ("", 1 + 1),
         ("adds r3, #1\nadds r4, #1\nadds r5, #1\nmov r8, r5", 3 + 1),
         ("adds r3, #1\nadds r3, #1\nadds r3, #1\nadds r3, #1", 4 + 1),
-        # A word is there in the next cycle, a byte in the one after.
+        # A loaded word is ready in the next cycle, a byte one cycle later.
         ("ldr r3, [r2]\nadds r4, #1\nadds r3, #1\nadds r5, #1", 2 + 2),
         ("ldrb r3, [r2]\nadds r4, #1\nadds r3, #1\nadds r5, #1", 3 + 2),
-        # Two loads, if from two banks (ARM DDI 0489: D0TCM and D1TCM), but one store.
+        # Two loads from different banks (ARM DDI 0489: D0TCM and D1TCM) pair; stores do not.
         ("ldr r3, [r2]\nldr r4, [r2, #4]", 1 + 2),
         ("ldr r3, [r2]\nldr r4, [r2, #8]", 2 + 2),
         ("str r3, [r2]\nstr r4, [r2, #4]\nadds r4, #0", 2 + 2),
@@ -114,49 +116,52 @@ def test_art_keeps_its_lines(tmp_path: Path, body: str, plain: int, misses: int)
     ],
 )
 def test_cortex_m7_issues_pairs(tmp_path: Path, body: str, cycles: int) -> None:
-    assert _a_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP}", "stm32f746", RAM) == cycles
+    assert cycles_per_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP}", "stm32f746", RAM) == cycles
 
 
 @pytest.mark.parametrize(
     ("body", "plain", "misses"),
     [
-        # The F746's cache for code: 4 KB in two ways, so that a third line 2 KB away pushes one out.
+        # The F746's cache for code: 4 KB in two ways, so a third line at a distance of 2 KB evicts another.
         (_blocks(2, 2048), 1 + 2, 0),
         (_blocks(3, 2048), 2 + 2, 3),
-        # Of data, flash has the line that was read last.
+        # For data, flash holds the last line.
         (".balign 32\n1: ldr r3, [r2]\nldr r3, [r2, #28]\n" + _LOOP, 1 + 2, 0),
         (".balign 32\n1: ldr r3, [r2]\nldr r3, [r2, #32]\n" + _LOOP, 2 + 2, 2),
     ],
 )
-def test_missing_line_costs_its_wait_states(tmp_path: Path, body: str, plain: int, misses: int) -> None:
-    assert _a_round(tmp_path, body, "stm32f746") == plain + _M7_WAIT * misses
+def test_cache_miss_costs_its_wait_states(tmp_path: Path, body: str, plain: int, misses: int) -> None:
+    assert cycles_per_round(tmp_path, body, "stm32f746") == plain + _M7_WAIT * misses
 
 
 @pytest.mark.parametrize(
     ("core", "body", "cycles"),
     [
-        # ARM DDI 0432, 3.3: 2 for a load or store, 1 and a register for several, 3 for a branch, 4 for BL.
+        # ARM DDI 0432, 3.3: 2 for a load or store, 1 plus 1 for each register, 3 for a branch, 4 for BL.
         ("cortex-m0", "", 1 + 3),
         ("cortex-m0", "ldr r3, [r2]\nldr r4, [r2]\nstr r3, [r2]\nmuls r3, r4", 3 * 2 + 1 + 4),
         ("cortex-m0", "push {r3, r4}\npop {r3, r4}", 2 * 3 + 4),
         ("cortex-m0", "bl 2f\nb 3f\n2: bx lr\n3:", 4 + 3 + 3 + 4),
         # ARM DDI 0484, 3.3: 2 for a branch, 3 for BL.
         ("cortex-m0plus", "bl 2f\nb 3f\n2: bx lr\n3:", 3 + 2 + 2 + 1 + 2),
-        # ARM DDI 0337, 3.3: as the Cortex-M4, but for products with a sum.
+        # ARM DDI 0337, 3.3: as the Cortex-M4, except multiply-accumulate.
         ("cortex-m3", "mul r3, r4, r5\nmla r3, r4, r5, r3\nldr r3, [r2]\nldr r4, [r2]", 1 + 2 + 2 + 1 + 4),
     ],
 )
-def test_core_costs_what_its_manual_says(tmp_path: Path, core: CoreName, body: str, cycles: int) -> None:
-    assert _a_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP.replace('.w', '')}", "stm32f407", RAM, core) == cycles
+def test_core_cycles_equal_the_manual(tmp_path: Path, core: CoreName, body: str, cycles: int) -> None:
+    assert (
+        cycles_per_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP.replace('.w', '')}", "stm32f407", RAM, core)
+        == cycles
+    )
 
 
-def test_counter_shows_what_cycles_wait_for(tmp_path: Path) -> None:
-    loads = "".join(f"ldr r3, [r2, #{16 * line}]\nnop\n" for line in range(9))  # more than the cache has lines
+def test_counter_shows_the_reason_of_waits(tmp_path: Path) -> None:
+    loads = "".join(f"ldr r3, [r2, #{16 * line}]\nnop\n" for line in range(9))  # more lines than the cache
     counts = []
     for wait in range(len(WAITS) + 1):
         select = f"ldr r4, ={WAITS_REGISTER:#x}\nmovs r5, #{wait}\nstr r5, [r4]\nb 1f\n.ltorg\n"
         (tmp_path / str(wait)).mkdir()
-        counts.append(_a_round(tmp_path / str(wait), f"{select}.balign 16\n1: {loads}{_LOOP}", "stm32f407"))
+        counts.append(cycles_per_round(tmp_path / str(wait), f"{select}.balign 16\n1: {loads}{_LOOP}", "stm32f407"))
     assert counts == [9 * (3 + _M4_WAIT) + _M4_LOOP, 9, 9 * _M4_WAIT, 2]
 
 
@@ -172,7 +177,7 @@ def test_counter_shows_what_cycles_wait_for(tmp_path: Path) -> None:
         ("nucleo-l4r5zi:weights=ram", 1000 / 120, (8, 0)),
     ],
 )
-def test_settings_of_a_chip_are_tried(name: str, ms: float, data: tuple[int, int]) -> None:
+def test_chip_settings_change_the_timing(name: str, ms: float, data: tuple[int, int]) -> None:
     board = boards.load(name)
     assert board.timing
     assert board.milliseconds(1_000_000, "modelled cycles") == pytest.approx(ms)
@@ -190,7 +195,7 @@ def test_settings_of_a_chip_are_tried(name: str, ms: float, data: tuple[int, int
         ("microbit:clock=16", "microbit has no model of cycles"),
     ],
 )
-def test_bad_settings_of_a_chip_are_named(name: str, problem: str) -> None:
+def test_bad_chip_settings_are_named(name: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         _ = boards.load(name).timing
 
@@ -209,14 +214,14 @@ def test_model_is_a_setting() -> None:
         boards.load("nucleo-l4r5zi:cycles=exact")
 
 
-@pytest.mark.parametrize("watches", [False, True])
-def test_load_in_an_it_block_does_not_make_what_follows_conditional(tmp_path: Path, watches: bool) -> None:
-    with Target(tmp_path, "stm32f407", cycles=not watches) as target:
+@pytest.mark.parametrize("watchpoint", [False, True])
+def test_load_in_an_it_block_ends_its_condition(tmp_path: Path, watchpoint: bool) -> None:
+    with Target(tmp_path, "stm32f407", cycles=not watchpoint) as target:
         target.load(
             "handler reset\nldr r2, =result\nmovs r4, #1\nmovs r5, #0\ncmp r4, #0\nit gt\nldrgt r3, [r2]\n"
             "cmp r4, #1\nb.w 1f\nnop\n1: movs r5, #7\ndone"
         )
-        if watches:
+        if watchpoint:
             for register, value in ((0x20, 0x20000F00), (0x24, 2), (0x28, 5)):
                 target.poke(0xE0001000 + register, value)
         target.resume()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modelled cycles on boards that QEMU emulates: a Cortex-M55, against LLVM's ARMScheduleM55.td, and a model."""
+"""Modelled cycles in QEMU: a Cortex-M55 against LLVM's ARMScheduleM55.td, and a model."""
 
 import re
 import subprocess
@@ -52,36 +52,36 @@ bkpt 0xAB
 @pytest.mark.parametrize(
     ("body", "cycles"),
     [
-        # Two beats each: what goes to different pipes overlaps.
+        # Two beats each; instructions in different pipes overlap.
         ("vldrb.u8 q0, [r2]\nvmladava.s8 r4, q0, q1", 2),
         ("vldrb.u8 q0, [r2]\nvldrb.u8 q1, [r2]", 4),
         ("vldrb.u8 q0, [r2]\nvadd.i8 q1, q1, q2\nvmul.i8 q3, q3, q4\nvstrb.8 q3, [r10]", 5),  # the next load waits
-        # Two of 16 bits in a cycle, if one is simple and neither needs the other's result.
+        # Two 16-bit instructions in a cycle, if one is simple and they are independent.
         ("movs r3, #1\nmovs r4, #2", 1),
         ("ands r3, r4\nadds r0, #1\nands r3, r4\nadds r0, #1", 2),
         ("ands r3, r4\norrs r0, r1", 2),
         ("adds r3, #1\nadds r3, #1", 2),
-        # A loaded value is ready a cycle late.
+        # A loaded value is ready one cycle later.
         ("ldr.w r3, [r2]\nadd.w r3, r3, r3", 3),
     ],
 )
-def test_instructions_cost_what_llvm_says_of_the_cortex_m55(tmp_path: Path, body: str, cycles: int) -> None:
+def test_cortex_m55_cycles_equal_llvm(tmp_path: Path, body: str, cycles: int) -> None:
     (tmp_path / "program.s").write_text(_PROGRAM % body)
     command = ["arm-none-eabi-gcc", "-mcpu=cortex-m55", "-nostdlib", "-Wl,-Ttext=0", "-o", "program", "program.s"]
     subprocess.run(command, check=True, cwd=tmp_path)
     board = boards.load("mps3-an547:cycles=model")
     assert board.timing
     plugin = qemu_plugin("cortex-m55", board.timing, (), tmp_path / "cycles")
-    words = "-M mps3-an547,memory-backend=ram -object memory-backend-memfd,id=ram,size=2G,share=on -nodefaults"
-    words += " -display none -icount shift=7 -semihosting -kernel program -plugin"
-    ended = subprocess.run(["qemu-system-arm", *words.split(), plugin], check=False, cwd=tmp_path, timeout=60)
-    assert ended.returncode == cycles
+    options = "-M mps3-an547,memory-backend=ram -object memory-backend-memfd,id=ram,size=2G,share=on -nodefaults"
+    options += " -display none -icount shift=7 -semihosting -kernel program -plugin"
+    completed = subprocess.run(["qemu-system-arm", *options.split(), plugin], check=False, cwd=tmp_path, timeout=60)
+    assert completed.returncode == cycles
 
 
 @pytest.mark.slow
-def test_cortex_m7_takes_as_long_in_qemu_as_in_the_own_core() -> None:
+def test_cortex_m7_cycles_in_qemu_equal_the_core_model() -> None:
     counts = []
     for board in ("mps2-an500", "stm32f746:code=ram,weights=ram"):
-        told = inv("model.run", "models/digits/digits_int8.tflite", "--board", board, "--cycles").stdout
-        counts.append(int(re.findall(r"modelled cycles ([\d,]+)", told)[0].replace(",", "")))
-    assert abs(counts[0] / counts[1] - 1) < 0.02  # addresses, and so pairs of loads, differ
+        output = inv("model.run", "models/digits/digits_int8.tflite", "--board", board, "--cycles").stdout
+        counts.append(int(re.findall(r"modelled cycles ([\d,]+)", output)[0].replace(",", "")))
+    assert abs(counts[0] / counts[1] - 1) < 0.02  # Addresses differ, and so do paired loads.

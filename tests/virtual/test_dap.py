@@ -30,9 +30,9 @@ from utvm.virtual.dap import (
 POWER_REQUESTS = 0x50000000
 POWERED = 0xF0000000
 STICKYERR = 0x20
-WORDS_IN_A_ROW = 0x12
-BYTES_IN_A_ROW = 0x10
-WORDS_IN_PLACE = 0x02
+WORDS_INCREMENT = 0x12
+BYTES_INCREMENT = 0x10
+WORDS_FIXED = 0x02
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def get_ap(port: SwDebugPort, register: int, access_port: int = 0) -> int:
     return port.read(DP_RDBUFF)
 
 
-def test_identification() -> None:
+def test_identification_registers() -> None:
     port = SwDebugPort(FakeBoard(), IDS)
     assert port.read(DP_DPIDR) == 0x5BA02477
     port.write(DP_CTRL_STAT, POWER_REQUESTS)
@@ -66,7 +66,7 @@ def test_identification() -> None:
     assert get_ap(port, AP_BASE) & 3 == 3  # a debug component is present, format of ADIv5
 
 
-def test_power_up_is_acknowledged_and_needed(memory: FakeBoard) -> None:
+def test_power_up_is_required_and_acknowledged(memory: FakeBoard) -> None:
     port = SwDebugPort(memory, IDS)
     assert port.read(DP_CTRL_STAT) == 0
     set_ap(port, AP_TAR, RAM)
@@ -88,22 +88,22 @@ def test_banked_registers(port: SwDebugPort) -> None:
     assert banked(0) == POWERED
 
 
-def test_an_access_port_that_is_not_there_reads_as_zero(port: SwDebugPort) -> None:
+def test_missing_access_port_reads_as_zero(port: SwDebugPort) -> None:
     assert get_ap(port, AP_IDR, access_port=1) == 0
     assert not port.failed
 
 
 def test_reads_are_posted(port: SwDebugPort, memory: FakeBoard) -> None:
     memory.ram[0:8] = struct.pack("<II", 0x11111111, 0x22222222)
-    set_ap(port, AP_CSW, WORDS_IN_A_ROW)
+    set_ap(port, AP_CSW, WORDS_INCREMENT)
     set_ap(port, AP_TAR, RAM)
     port.read_ap(AP_DRW)
     assert port.read_ap(AP_DRW) == 0x11111111
     assert port.read(DP_RDBUFF) == 0x22222222
 
 
-def test_bytes_travel_in_their_lanes(port: SwDebugPort, memory: FakeBoard) -> None:
-    set_ap(port, AP_CSW, BYTES_IN_A_ROW)
+def test_bytes_are_in_their_lanes(port: SwDebugPort, memory: FakeBoard) -> None:
+    set_ap(port, AP_CSW, BYTES_INCREMENT)
     set_ap(port, AP_TAR, RAM + 1)
     port.write_ap(AP_DRW, 0xAABBCCDD)
     port.write_ap(AP_DRW, 0xAABBCCDD)
@@ -113,7 +113,7 @@ def test_bytes_travel_in_their_lanes(port: SwDebugPort, memory: FakeBoard) -> No
 
 
 def test_increment_wraps_within_1_kib(port: SwDebugPort, memory: FakeBoard) -> None:
-    set_ap(port, AP_CSW, WORDS_IN_A_ROW)
+    set_ap(port, AP_CSW, WORDS_INCREMENT)
     set_ap(port, AP_TAR, RAM + 0x3FC)
     port.write_ap(AP_DRW, 1)
     port.write_ap(AP_DRW, 2)
@@ -122,16 +122,16 @@ def test_increment_wraps_within_1_kib(port: SwDebugPort, memory: FakeBoard) -> N
     assert memory.ram[0] == 2
 
 
-def test_no_increment_where_none_is_wanted(port: SwDebugPort, memory: FakeBoard) -> None:
-    set_ap(port, AP_CSW, WORDS_IN_PLACE)
+def test_address_stays_without_increment(port: SwDebugPort, memory: FakeBoard) -> None:
+    set_ap(port, AP_CSW, WORDS_FIXED)
     set_ap(port, AP_TAR, RAM)
     port.write_ap(AP_DRW, 1)
     port.write_ap(AP_DRW, 2)
     assert bytes(memory.ram[:8]) == struct.pack("<II", 2, 0)
 
 
-def test_banked_data_reaches_four_words_around_the_address(port: SwDebugPort, memory: FakeBoard) -> None:
-    set_ap(port, AP_CSW, WORDS_IN_A_ROW)
+def test_banked_data_registers_access_four_words(port: SwDebugPort, memory: FakeBoard) -> None:
+    set_ap(port, AP_CSW, WORDS_INCREMENT)
     set_ap(port, AP_TAR, RAM + 0x14)
     for index in range(4):
         set_ap(port, AP_BD0 + 4 * index, index + 1)
@@ -139,13 +139,13 @@ def test_banked_data_reaches_four_words_around_the_address(port: SwDebugPort, me
     assert get_ap(port, AP_TAR) == RAM + 0x14
 
 
-def test_missing_sizes_and_packing_read_back_as_others(port: SwDebugPort) -> None:
+def test_unsupported_csw_values_read_back_as_words(port: SwDebugPort) -> None:
     set_ap(port, AP_CSW, 0x23)  # 64 bits, packed
     assert get_ap(port, AP_CSW) & 0x37 == 0x02
 
 
-def test_a_bus_error_sticks_until_abort(port: SwDebugPort, memory: FakeBoard) -> None:
-    set_ap(port, AP_CSW, WORDS_IN_A_ROW)
+def test_bus_error_is_sticky_until_abort(port: SwDebugPort, memory: FakeBoard) -> None:
+    set_ap(port, AP_CSW, WORDS_INCREMENT)
     set_ap(port, AP_TAR, 0x60000000)
     port.write_ap(AP_DRW, 1)
     assert port.read(DP_CTRL_STAT) == POWERED | STICKYERR
@@ -159,36 +159,39 @@ def test_a_bus_error_sticks_until_abort(port: SwDebugPort, memory: FakeBoard) ->
     assert memory.ram[0] == 0x55
 
 
-def test_an_unaligned_access_is_a_bus_error(port: SwDebugPort) -> None:
-    set_ap(port, AP_CSW, WORDS_IN_A_ROW)
+def test_unaligned_access_is_a_bus_error(port: SwDebugPort) -> None:
+    set_ap(port, AP_CSW, WORDS_INCREMENT)
     set_ap(port, AP_TAR, RAM + 2)
     port.read_ap(AP_DRW)
     assert port.failed
 
 
 @given(st.integers(0, 2), st.integers(0, RAM_SIZE - 0x410), st.binary(min_size=4, max_size=64))
-def test_blocks_do_what_a_row_of_single_accesses_does(size_log: int, offset: int, data: bytes) -> None:
+def test_blocks_equal_single_accesses(size_log: int, offset: int, data: bytes) -> None:
     width = 1 << size_log
     address = RAM + offset // 0x400 * 0x400
     data = data[: len(data) // width * width]
-    in_a_row, in_a_block = FakeBoard(), FakeBoard()
-    port = SwDebugPort(in_a_row, IDS)
+    single, block = FakeBoard(), FakeBoard()
+    port = SwDebugPort(single, IDS)
     port.write(DP_CTRL_STAT, POWER_REQUESTS)
     set_ap(port, AP_CSW, 0x10 | size_log)
     set_ap(port, AP_TAR, address)
-    for at in range(0, len(data), width):
-        lane = 8 * (address + at & 3)
-        port.write_ap(AP_DRW, int.from_bytes(data[at : at + width], "little") << lane)
-    SwDebugPort(in_a_block, IDS).ap.write_block(address, data, width)
-    assert in_a_row.ram == in_a_block.ram
-    assert SwDebugPort(in_a_block, IDS).ap.read_block(address, len(data), width) == data
+    for offset_in_data in range(0, len(data), width):
+        lane = 8 * (address + offset_in_data & 3)
+        port.write_ap(AP_DRW, int.from_bytes(data[offset_in_data : offset_in_data + width], "little") << lane)
+    SwDebugPort(block, IDS).ap.write_block(address, data, width)
+    assert single.ram == block.ram
+    assert SwDebugPort(block, IDS).ap.read_block(address, len(data), width) == data
 
 
 def test_jtag_scan_returns_the_previous_result(memory: FakeBoard) -> None:
-    """IHI 0031, B3.2: data, two bits of the address, one that says whether it reads; the answer ends in OK."""
+    """IHI 0031, B3.2: 32 bits of data, two address bits, one bit for a read; the reply ends with OK."""
     other = FakeBoard()
     other.ram[0:4] = struct.pack("<I", 0x55667788)
-    ports = [MemoryAccessPort(each, identification=0x44770001 + n, base=0) for n, each in enumerate((memory, other))]
+    ports = [
+        MemoryAccessPort(fake_board, identification=0x44770001 + n, base=0)
+        for n, fake_board in enumerate((memory, other))
+    ]
     port = JtagDebugPort(dict(enumerate(ports)))
 
     def scan(instruction: int, register: int, value: int | None = None) -> int:
@@ -200,12 +203,12 @@ def test_jtag_scan_returns_the_previous_result(memory: FakeBoard) -> None:
     scan(JTAG_DPACC, DP_CTRL_STAT, POWER_REQUESTS)
     scan(JTAG_DPACC, DP_CTRL_STAT)
     assert scan(JTAG_DPACC, DP_SELECT, 1 << 24) == POWERED
-    scan(JTAG_APACC, AP_CSW, WORDS_IN_A_ROW)
+    scan(JTAG_APACC, AP_CSW, WORDS_INCREMENT)
     scan(JTAG_APACC, AP_TAR, RAM)
     scan(JTAG_APACC, AP_DRW)
     assert scan(JTAG_DPACC, DP_RDBUFF) == 0x55667788
     assert scan(JTAG_DPACC, DP_RDBUFF) == 0
-    # A refusal stays, and nothing is done, until a one is written to it.
+    # An error is sticky, and accesses are ignored, until a one is written to it.
     scan(JTAG_APACC, AP_TAR, 0x70000000)
     scan(JTAG_APACC, AP_DRW)
     scan(JTAG_APACC, AP_TAR, RAM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a debugger can do: halt, step, registers, breakpoints, watchpoints, vector catch, reset (DDI 0403E, C1)."""
+"""Debugger functions: halt, step, registers, breakpoints, watchpoints, vector catch, reset (DDI 0403E, C1)."""
 
 import pytest
 
@@ -39,7 +39,7 @@ COUNTER = """
 """
 
 
-def test_halting_and_resuming(target: Target) -> None:
+def test_core_halts_and_resumes(target: Target) -> None:
     target.load("handler reset\n1: adds r0, #1\nb 1b")
     assert target.peek(DFSR) & VCATCH
     target.poke(DFSR, 0x1F)
@@ -54,18 +54,18 @@ def test_halting_and_resuming(target: Target) -> None:
     target.wait_until(lambda: target.machine.instructions > 2 * first + 10)
 
 
-def test_stepping(target: Target) -> None:
+def test_step_executes_one_instruction(target: Target) -> None:
     target.load("handler reset\nmovs r0, #1\nb 1f\nnop\n1: movw r1, #2\nbkpt #0")
-    places = []
+    offsets = []
     for _ in range(4):
-        places.append(target.pc - target.symbols["reset"])
+        offsets.append(target.pc - target.symbols["reset"])
         target.step()
-    assert places == [0, 2, 6, 10]
+    assert offsets == [0, 2, 6, 10]
     assert target.register(0) == 1
     assert target.register(1) == 2
 
 
-def test_step_into_an_exception_stops_at_its_first_instruction(target: Target) -> None:
+def test_step_enters_an_exception_handler(target: Target) -> None:
     target.load("handler reset\nsvc #0\nafter: nop\nhandler sv_call\nmovs r0, #7\nbx lr")
     target.step()
     assert target.pc == target.symbols["sv_call"]
@@ -126,7 +126,7 @@ def test_breakpoint(target: Target, label: str) -> None:
     assert target.register(0) == 100
 
 
-def test_a_breakpoint_inside_an_it_block_stops_before_the_block(target: Target) -> None:
+def test_breakpoint_in_an_it_block_stops_before_it(target: Target) -> None:
     target.load("handler reset\nmovs r0, #0\ncmp r0, #0\nblock: itt eq\naddeq r0, #1\nat: addeq r0, #1\nnop\ndone")
     target.poke(FP_CTRL, 3)
     target.poke(FP_COMP, target.symbols["at"] | 1)
@@ -161,7 +161,7 @@ def test_watchpoint(target: Target, function: int, instruction: str, hit: bool) 
     target.wait_for_halt()
     if hit:
         assert target.peek(DFSR) == DWTTRAP
-        assert target.pc == target.symbols["next"]  # the access is done
+        assert target.pc == target.symbols["next"]  # the access is complete
         assert target.peek(DWT_COMP + 24) == function | 1 << 24
         assert target.peek(DWT_COMP + 24) == function
     else:
@@ -196,7 +196,7 @@ def test_vector_catch(target: Target, program: str, catch: int, handler: str) ->
     assert target.peek(CFSR) != 0
 
 
-def test_a_sleeping_core_can_be_halted(target: Target) -> None:
+def test_sleeping_core_is_halted(target: Target) -> None:
     target.load("handler reset\nwfi\nafter: b .")
     target.resume()
     target.wait_for(S_SLEEP)
@@ -204,8 +204,8 @@ def test_a_sleeping_core_can_be_halted(target: Target) -> None:
     assert target.pc == target.symbols["after"]
 
 
-@pytest.mark.parametrize("asked", [1 << 2, 1 << 0])
-def test_reset_by_software_and_debugger(target: Target, asked: int) -> None:
+@pytest.mark.parametrize("reset_bit", [1 << 2, 1 << 0])
+def test_reset_by_software_and_debugger(target: Target, reset_bit: int) -> None:
     target.load(
         """
         handler reset
@@ -233,13 +233,13 @@ def test_reset_by_software_and_debugger(target: Target, asked: int) -> None:
     target.halt()
     target.poke(0x40023808, 2)
     target.poke(DEMCR, TRCENA | VC_CORERESET)
-    target.poke(AIRCR, 0x05FA0000 | asked)
+    target.poke(AIRCR, 0x05FA0000 | reset_bit)
     assert target.peek(DHCSR) & S_HALT
     assert target.pc == target.symbols["reset"]
-    assert (target.peek(0x40023808) == 0) == (asked == 1 << 2)  # VECTRESET leaves peripherals alone
+    assert (target.peek(0x40023808) == 0) == (reset_bit == 1 << 2)  # VECTRESET does not reset peripherals
 
 
-def test_the_reset_pin(target: Target) -> None:
+def test_reset_pin(target: Target) -> None:
     target.load("handler reset\n1: adds r0, #1\nb 1b")
     target.poke(DEMCR, 0)
     target.machine.hold_reset()
@@ -250,7 +250,7 @@ def test_the_reset_pin(target: Target) -> None:
     target.wait_until(lambda: target.machine.instructions > count)
 
 
-def test_a_halt_asked_for_during_reset_takes_effect_after_it(target: Target) -> None:
+def test_halt_request_takes_effect_after_reset(target: Target) -> None:
     target.load("handler reset\n1: adds r0, #1\nb 1b")
     target.poke(DEMCR, 0)
     target.machine.hold_reset()
@@ -260,7 +260,7 @@ def test_a_halt_asked_for_during_reset_takes_effect_after_it(target: Target) -> 
     assert target.pc == target.symbols["reset"]
 
 
-def test_a_power_cycle_forgets_ram_and_debug_but_not_flash(target: Target) -> None:
+def test_power_cycle_clears_ram_and_debug_but_not_flash(target: Target) -> None:
     target.load("handler reset\n1: b 1b")
     image = target.machine.read(FLASH, 64)
     before = target.machine.read(RAM, 4096)
@@ -272,33 +272,33 @@ def test_a_power_cycle_forgets_ram_and_debug_but_not_flash(target: Target) -> No
     assert target.machine.read(FLASH, 64) == image
 
 
-def test_a_power_cycle_starts_the_program_from_a_clean_state(target: Target) -> None:
+def test_power_cycle_restarts_the_program(target: Target) -> None:
     target.load("handler reset\nldr r1, =result\nstr r4, [r1]\nmovs r4, #7\n1: b 1b")
     target.resume()
     target.wait_until(lambda: target.peek(target.symbols["result"]) == 0)
     target.halt()
     target.set_register(0x40, 0x12345678)  # S0
     for _ in range(2):
-        target.machine.power_cycle()  # nobody has halted or resumed it
+        target.machine.power_cycle()  # the core runs without a debugger's request
         target.wait_until(lambda: target.peek(target.symbols["result"]) == 0)
     target.halt()
     assert target.register(0x40) == 0
 
 
-def test_two_boards_find_the_same_noise_after_a_power_cycle() -> None:
-    found = []
+def test_ram_noise_after_a_power_cycle_is_deterministic() -> None:
+    contents = []
     for machine in (BoardModel(boards.load("stm32f746").machine_spec()) for _ in range(2)):
         machine.power_cycle()
-        found.append(machine.read(RAM, 4096))
+        contents.append(machine.read(RAM, 4096))
         machine.close()
-    assert found[0] == found[1]
+    assert contents[0] == contents[1]
 
 
-def test_the_reset_flags_add_up_until_they_are_cleared(target: Target) -> None:
+def test_reset_flags_accumulate_until_cleared(target: Target) -> None:
     csr, clear, flags = 0x40023874, 1 << 24, 0xFE000000
     power, pin, software = 0x0E000000, 0x04000000, 0x14000000
     target.load("handler reset\n1: b 1b")
-    assert target.peek(csr) & flags == power  # and the pin's, which was pulled to load the program
+    assert target.peek(csr) & flags == power  # and the pin, which loading the program pulled
     target.poke(csr, clear)
     assert target.peek(csr) & flags == 0
     target.machine.hold_reset()
@@ -311,7 +311,7 @@ def test_the_reset_flags_add_up_until_they_are_cleared(target: Target) -> None:
 
 
 @pytest.mark.parametrize("address", [0x10000000, 0x20050000, 0x40100000, 0x60000000, 0xE0050000, 0x00004000])
-def test_where_nothing_is_the_bus_says_so(target: Target, address: int) -> None:
+def test_unmapped_address_is_a_bus_error(target: Target, address: int) -> None:
     with pytest.raises(BusError) as caught:
         target.peek(address)
     assert caught.value.address == address
@@ -319,7 +319,7 @@ def test_where_nothing_is_the_bus_says_so(target: Target, address: int) -> None:
         target.poke(address, 0)
 
 
-def test_a_block_that_runs_out_of_memory(target: Target) -> None:
+def test_block_past_the_end_is_a_bus_error(target: Target) -> None:
     with pytest.raises(BusError) as caught:
         target.machine.read(0x2004FFF0, 32)
     assert caught.value.address == 0x20050000
@@ -337,11 +337,11 @@ def test_a_block_that_runs_out_of_memory(target: Target) -> None:
         (0xE000ED90, 8 << 8),  # MPU_TYPE: eight regions (PM0253, 4.6.1)
     ],
 )
-def test_what_the_chip_says_it_is(target: Target, address: int, value: int) -> None:
+def test_identification_registers(target: Target, address: int, value: int) -> None:
     assert target.peek(address) == value
 
 
-def test_code_written_by_a_debugger_is_what_runs(target: Target) -> None:
+def test_code_written_by_a_debugger_is_executed(target: Target) -> None:
     target.load("handler reset\nldr r1, =0x20010101\nblx r1\nbkpt #0")
     for value in (5, 6):
         target.machine.write(0x20010100, bytes([value, 0x20, 0x70, 0x47]))  # movs r0, #value; bx lr
@@ -352,8 +352,8 @@ def test_code_written_by_a_debugger_is_what_runs(target: Target) -> None:
         assert target.register(0) == value
 
 
-def test_code_that_rewrites_itself(target: Target) -> None:
-    """A zero divisor is noticed in code that was something else when it was first executed."""
+def test_self_modified_code_is_executed(target: Target) -> None:
+    """Division by zero is detected in code that replaced other, already executed code."""
     target.run(
         """
         handler reset

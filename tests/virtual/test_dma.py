@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DMA1 moves bytes between USART3 and memory, and refuses what it does not do, as RM0385, section 8, says."""
+"""DMA1 transfers bytes between USART3 and memory, and refuses unsupported modes (RM0385, section 8)."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ WAIT = "ldr r2, =2000\n1: subs r2, #1\nbne 1b\ndone\n"
 
 
 def _start(target: Target, stream: int, control: int, count: int, memory: int = RAM) -> None:
-    """Set a stream up from the debugger, as RM0385, 8.3.17, wants it."""
+    """Set up a stream from the debugger, as in RM0385, 8.3.17."""
     target.poke(stream + PAR, RDR if stream == RECEIVE else TDR)
     target.poke(stream + M0AR, memory)
     target.poke(stream + NDTR, count)
@@ -50,7 +50,7 @@ def _flags(target: Target, shift: int) -> int:
 
 
 def _load(target: Target, program: str, *, then: str = "") -> None:
-    """Load a program that switches the USART on and waits, without running it."""
+    """Load, but do not run, a program that enables the USART and waits."""
     target.load(UART + program + ON + WAIT + then)
 
 
@@ -64,7 +64,7 @@ def _finish(target: Target, typed: bytes = b"") -> None:
     target.wait_for_halt()
 
 
-def test_bytes_go_out_of_memory_one_a_character(target: Target) -> None:
+def test_memory_is_sent(target: Target) -> None:
     _load(target, "")
     target.machine.write(RAM, b"by itself!")
     _start(target, SEND, MINC | FROM_MEMORY, 9)
@@ -77,7 +77,7 @@ def test_bytes_go_out_of_memory_one_a_character(target: Target) -> None:
     assert _flags(target, OF_SEND) == HTIF
 
 
-def test_without_minc_every_byte_is_the_first(target: Target) -> None:
+def test_first_byte_is_repeated_without_minc(target: Target) -> None:
     _load(target, "")
     target.machine.write(RAM, b"abc")
     _start(target, SEND, FROM_MEMORY, 3)
@@ -85,7 +85,7 @@ def test_without_minc_every_byte_is_the_first(target: Target) -> None:
     assert bytes(target.output) == b"aaa"
 
 
-def test_received_bytes_go_into_memory_and_nowhere_else(target: Target) -> None:
+def test_received_bytes_are_stored(target: Target) -> None:
     _load(target, "")
     target.machine.write(RAM, b"........")
     _start(target, RECEIVE, MINC, 5)
@@ -93,10 +93,10 @@ def test_received_bytes_go_into_memory_and_nowhere_else(target: Target) -> None:
     assert target.machine.read(RAM, 8) == b"virtu..."
     assert _flags(target, OF_RECEIVE) == HTIF | TCIF
     assert target.peek(RECEIVE + NDTR) == 0
-    assert not target.peek(USART3 + 0x1C) & 1 << 5  # RDR has been read each time
+    assert not target.peek(USART3 + 0x1C) & 1 << 5  # RDR was read each time
 
 
-def test_half_is_told_half_way(target: Target) -> None:
+def test_half_transfer_flag_is_set(target: Target) -> None:
     _load(target, "")
     _start(target, RECEIVE, MINC, 6)
     _finish(target, b"abc")
@@ -104,7 +104,7 @@ def test_half_is_told_half_way(target: Target) -> None:
     assert target.peek(RECEIVE + NDTR) == 3
 
 
-def test_a_circle_begins_again(target: Target) -> None:
+def test_circular_stream_restarts(target: Target) -> None:
     _load(target, "")
     target.machine.write(RAM, b"........")
     _start(target, RECEIVE, MINC | CIRC, 4)
@@ -116,9 +116,7 @@ def test_a_circle_begins_again(target: Target) -> None:
 
 
 @pytest.mark.parametrize(("enables", "half", "end"), [(HTIE, 1, 0), (TCIE, 0, 1), (HTIE | TCIE, 1, 1), (0, 0, 0)])
-def test_each_enabled_flag_interrupts_on_the_streams_own_line(
-    target: Target, enables: int, half: int, end: int
-) -> None:
+def test_enabled_flags_interrupt_on_the_streams_line(target: Target, enables: int, half: int, end: int) -> None:
     handlers = f"""
         handler irq12
         ldr r3, ={LISR:#x}
@@ -136,12 +134,12 @@ def test_each_enabled_flag_interrupts_on_the_streams_own_line(
     _load(target, "movs r4, #0\nmovs r5, #0\n" + ENABLE_LINES, then=handlers)
     _start(target, RECEIVE, MINC | enables, 4)
     _finish(target, b"four")
-    # A flag that does not interrupt waits for one that does.
+    # A flag without an interrupt is seen with the next one.
     seen_half = half or (end and not half)
     assert (target.register(4), target.register(5)) == (seen_half, end)
 
 
-def test_a_sleeping_core_is_woken_by_the_end_alone(target: Target) -> None:
+def test_end_of_transfer_wakes_a_sleeping_core(target: Target) -> None:
     program = UART + ENABLE_LINES + ON + "movs r5, #0\nwfi\ndone\nhandler irq14\nadds r5, #1\n"
     target.load(program + f"ldr r3, ={LIFCR:#x}\nldr r6, ={0x3D << OF_SEND:#x}\nstr r6, [r3]\nbx lr\n")
     target.machine.write(RAM, b"z" * 100)
@@ -154,7 +152,7 @@ def test_a_sleeping_core_is_woken_by_the_end_alone(target: Target) -> None:
     assert len(target.output) >= 98  # the last ones are in TDR and in the shift register
 
 
-def test_an_address_where_nobody_answers_is_an_error(target: Target) -> None:
+def test_unmapped_memory_is_a_transfer_error(target: Target) -> None:
     _load(
         target,
         ENABLE_LINES + "movs r5, #0\n",
@@ -171,7 +169,7 @@ def test_an_address_where_nobody_answers_is_an_error(target: Target) -> None:
     assert target.machine.read(RAM, 2) == b"ok"  # the other stream goes on
 
 
-def test_a_peripheral_that_is_none_is_an_error(target: Target) -> None:
+def test_unmapped_peripheral_is_a_transfer_error(target: Target) -> None:
     _load(target, "")
     target.poke(SEND + PAR, HOLE)
     target.poke(SEND + M0AR, RAM)
@@ -182,14 +180,14 @@ def test_a_peripheral_that_is_none_is_an_error(target: Target) -> None:
 
 
 @pytest.mark.parametrize("control", [MEMORY_TO_MEMORY, 3 << 6, PFCTRL, RESERVED_SIZE, DOUBLE_BUFFER])
-def test_what_is_not_modelled_does_not_start(target: Target, control: int) -> None:
+def test_unmodelled_mode_does_not_start(target: Target, control: int) -> None:
     _load(target, "")
     _start(target, RECEIVE, MINC | control, 4)
     assert _flags(target, OF_RECEIVE) == TEIF
     assert not target.peek(RECEIVE + CR) & EN
 
 
-def test_a_stream_copies_within_memory_at_once(target: Target) -> None:
+def test_memory_is_copied_to_memory(target: Target) -> None:
     target.load(UART + "done")
     target.machine.write(RAM, b"0123456789")
     target.poke(RECEIVE + FCR, 0x21 | DMDIS)
@@ -202,7 +200,7 @@ def test_a_stream_copies_within_memory_at_once(target: Target) -> None:
     assert not target.peek(RECEIVE + CR) & EN
 
 
-def test_a_stream_does_not_start_before_its_flags_are_cleared(target: Target) -> None:
+def test_stream_starts_only_with_cleared_flags(target: Target) -> None:
     _load(target, "")
     target.machine.write(RAM, b"ab")
     _start(target, SEND, MINC | FROM_MEMORY, 2)
@@ -211,11 +209,11 @@ def test_a_stream_does_not_start_before_its_flags_are_cleared(target: Target) ->
     assert not target.peek(SEND + CR) & EN
     target.poke(LIFCR, 0x3D << OF_SEND)
     target.poke(SEND + CR, CHANNEL_4 | MINC | FROM_MEMORY | EN)
-    assert bytes(target.output) == b"aba"  # NDTR came back with EN, and the line is free
+    assert bytes(target.output) == b"aba"  # NDTR is reloaded with EN, and the line is idle
     assert target.peek(SEND + NDTR) == 0
 
 
-def test_an_enabled_stream_keeps_its_registers(target: Target) -> None:
+def test_registers_of_an_enabled_stream_are_read_only(target: Target) -> None:
     target.load(UART + "done")
     _start(target, RECEIVE, MINC, 4)
     for register in (NDTR, PAR, M0AR):
@@ -226,17 +224,17 @@ def test_an_enabled_stream_keeps_its_registers(target: Target) -> None:
     assert target.peek(RECEIVE + CR) == CHANNEL_4 | MINC | TCIE | EN
     target.poke(RECEIVE + CR, 0)
     assert target.peek(RECEIVE + CR) == CHANNEL_4 | MINC
-    assert _flags(target, OF_RECEIVE) == TCIF  # the end of a transfer that was cut short (RM0385, 8.3.14)
+    assert _flags(target, OF_RECEIVE) == TCIF  # the end of an aborted transfer (RM0385, 8.3.14)
 
 
-def test_registers_take_words_only(target: Target) -> None:
+def test_registers_accept_words_only(target: Target) -> None:
     target.load(UART + "done")
     target.machine.write(RECEIVE + NDTR, b"\x07")
     target.machine.write(RECEIVE + NDTR, b"\x07\x07")
     assert target.peek(RECEIVE + NDTR) == 0
 
 
-def test_a_request_of_another_channel_moves_nothing(target: Target) -> None:
+def test_request_of_another_channel_is_ignored(target: Target) -> None:
     _load(target, "")
     _start(target, SEND, MINC | FROM_MEMORY | 1 << 25, 4)  # channel 5
     assert target.peek(SEND + CR) >> 25 == 5
@@ -246,7 +244,7 @@ def test_a_request_of_another_channel_moves_nothing(target: Target) -> None:
 
 
 @pytest.mark.parametrize(("direction", "sent", "received"), [(1 << 6, b"", b"in"), (1 << 7, b"out", b"\0\0")])
-def test_the_usart_asks_only_where_it_is_told_to(target: Target, direction: int, sent: bytes, received: bytes) -> None:
+def test_usart_requests_only_enabled_directions(target: Target, direction: int, sent: bytes, received: bytes) -> None:
     target.load(UART + ON.replace("0xC0", str(direction)) + WAIT)
     target.machine.write(RAM, b"out\0\0")
     _start(target, SEND, MINC | FROM_MEMORY, 3)
@@ -256,7 +254,7 @@ def test_the_usart_asks_only_where_it_is_told_to(target: Target, direction: int,
     assert target.machine.read(RAM + 3, 2) == received
 
 
-def test_both_ways_at_once(target: Target) -> None:
+def test_both_directions_run_in_parallel(target: Target) -> None:
     _load(target, "")
     target.machine.write(RAM, b"from memory")
     _start(target, SEND, MINC | FROM_MEMORY, 11)
@@ -269,7 +267,7 @@ def test_both_ways_at_once(target: Target) -> None:
 DWT = 0xE0001000
 
 
-def test_two_runs_take_the_same_instructions(tmp_path: Path) -> None:
+def test_runs_take_equal_counts(tmp_path: Path) -> None:
     program = (
         UART
         + ENABLE_LINES
@@ -295,17 +293,17 @@ def test_two_runs_take_the_same_instructions(tmp_path: Path) -> None:
             target.load(program)
             target.machine.write(RAM, bytes(50))
             _start(target, SEND, MINC | FROM_MEMORY | HTIE | TCIE, 50)
-            target.poke(DWT, 1)  # CYCCNT, which counts the time that passes while the loop polls
+            target.poke(DWT, 1)  # CYCCNT also counts time in polling loops
             before = target.machine.instructions
             target.resume()
             target.wait_for_halt()
             counts.append((target.machine.instructions - before, target.peek(DWT + 4), target.register(7)))
     assert counts[0] == counts[1]
-    # 48 characters pass until the last byte is in TDR; a round is four instructions.
+    # 48 characters are sent until the last byte is in TDR; a round is four instructions.
     assert 48 * 100 <= counts[0][1] <= 48 * 100 + 40
 
 
-def test_a_controller_without_a_line_for_each_stream_is_refused() -> None:
+def test_controller_needs_a_line_for_each_stream() -> None:
     spec = boards.load("stm32f746").machine_spec()
     dma = Peripheral(model="stm32f7-dma", address=DMA1, irqs=(1, 2))
     with pytest.raises(ConfigError, match="needs irqs: 8 numbers, one per stream"):

@@ -5,7 +5,7 @@ import pytest
 
 from tests.virtual.target import RAM, STACK_TOP, XPSR, Target
 
-# Each handler writes its number, and its number + 0x100 when it leaves, to a log that r11 points into.
+# At its start, a handler writes its number to a log at r11; at its end, the number + 0x100.
 LOG = ".macro log value\nmovw r0, #\\value\nstr r0, [r11], #4\n.endm\n"
 START = f"{LOG}\nhandler reset\nldr r11, =result\n"
 
@@ -31,7 +31,7 @@ def _handler(irq: int, body: str = "") -> str:
     return f"handler irq{irq}\npush {{lr}}\nlog {irq}\n{body}\nlog {irq + 0x100}\npop {{pc}}\n"
 
 
-def test_the_frame_of_an_interrupt(target: Target) -> None:
+def test_exception_frame(target: Target) -> None:
     target.run(
         """
         handler reset
@@ -59,7 +59,7 @@ def test_the_frame_of_an_interrupt(target: Target) -> None:
     assert target.register(6) == 11
 
 
-def test_the_stack_is_aligned_to_eight_bytes_and_set_back(target: Target) -> None:
+def test_stack_is_aligned_and_restored(target: Target) -> None:
     target.run(
         """
         handler reset
@@ -79,7 +79,7 @@ def test_the_stack_is_aligned_to_eight_bytes_and_set_back(target: Target) -> Non
     assert target.register(5) == target.register(4) == STACK_TOP - 4
 
 
-def test_process_stack(target: Target) -> None:
+def test_process_stack_is_used_in_thread_mode(target: Target) -> None:
     target.run(
         f"""
         handler reset
@@ -115,7 +115,7 @@ def test_process_stack(target: Target) -> None:
 FPU = "ldr r0, =0xE000ED88\nldr r1, =0x00F00000\nstr r1, [r0]\ndsb\nisb\n"
 
 
-def test_floating_point_context_is_stacked_and_comes_back(target: Target) -> None:
+def test_floating_point_context_is_restored(target: Target) -> None:
     target.run(
         f"""
         handler reset
@@ -173,12 +173,12 @@ def test_handler_without_floats_keeps_the_fp_context(target: Target) -> None:
     assert target.register(8) == 0x3FC00000
 
 
-def test_code_that_uses_no_floating_point_gets_a_short_frame(target: Target) -> None:
+def test_code_without_floats_has_a_basic_frame(target: Target) -> None:
     target.run(f"handler reset\n{FPU}\nsvc #0\nhandler sv_call\nmov r5, lr\ndone")
     assert target.register(5) == 0xFFFFFFF9
 
 
-def test_urgent_interrupt_preempts_and_others_wait(target: Target) -> None:
+def test_urgent_interrupt_preempts_others(target: Target) -> None:
     target.run(
         START
         + _priority(1, 0x80)
@@ -194,7 +194,7 @@ def test_urgent_interrupt_preempts_and_others_wait(target: Target) -> None:
     assert _log(target) == [1, 2, 0x102, 0x101, 3, 0x103, 0xFFF]
 
 
-def test_among_equals_the_lower_number_goes_first(target: Target) -> None:
+def test_lower_number_wins_among_equal_priorities(target: Target) -> None:
     target.run(START + _enable(5, 6, 7) + _pend(7, 5, 6) + "done\n" + _handler(5) + _handler(6) + _handler(7))
     assert _log(target) == [5, 0x105, 6, 0x106, 7, 0x107]
 
@@ -208,13 +208,13 @@ def test_second_handler_tail_chains(target: Target) -> None:
         + "handler irq5\nmovs r3, #5\nbx lr\n"
         + "handler irq6\nmov r4, sp\ndone\n"
     )
-    assert target.register(3) == 5  # what the first handler left: nothing was restored in between
+    assert target.register(3) == 5  # the first handler's value: nothing was restored between them
     assert target.register(4) == STACK_TOP - 32
     assert target.peek(STACK_TOP - 32 + 12) == 1
 
 
 @pytest.mark.parametrize(("exception", "faultmask"), [("nmi", 1), ("sv_call", 0)])
-def test_only_a_return_from_nmi_leaves_faultmask(target: Target, exception: str, faultmask: int) -> None:
+def test_only_a_return_from_nmi_keeps_faultmask(target: Target, exception: str, faultmask: int) -> None:
     trigger = "svc #0" if exception == "sv_call" else "ldr r0, =0xE000ED04\nmov r1, #0x80000000\nstr r1, [r0]\nnop"
     target.run(f"handler reset\n{trigger}\nmrs r4, faultmask\ndone\nhandler {exception}\ncpsid f\nbx lr")
     assert target.register(4) == faultmask
@@ -227,7 +227,7 @@ def test_only_a_return_from_nmi_leaves_faultmask(target: Target, exception: str,
         (4, [1, 0x101, 2, 0x102]),  # three bits: 0x40 and 0x50 are in one group
     ],
 )
-def test_priority_grouping_decides_about_preemption(target: Target, group: int, order: list[int]) -> None:
+def test_priority_grouping_limits_preemption(target: Target, group: int, order: list[int]) -> None:
     target.run(
         START
         + f"ldr r0, =0xE000ED0C\nldr r1, =0x05FA0{group}00\nstr r1, [r0]\n"
@@ -251,7 +251,7 @@ def test_priority_grouping_decides_about_preemption(target: Target, group: int, 
         ("mov r0, #1\nmsr primask, r0", "mov r0, #0\nmsr primask, r0"),
     ],
 )
-def test_masks_hold_an_interrupt_back_until_they_are_lifted(target: Target, mask: str, unmask: str) -> None:
+def test_masks_delay_interrupts(target: Target, mask: str, unmask: str) -> None:
     target.run(
         START
         + _priority(4, 0x40)
@@ -264,7 +264,7 @@ def test_masks_hold_an_interrupt_back_until_they_are_lifted(target: Target, mask
     assert _log(target) == [1, 4, 0x104, 2]
 
 
-def test_basepri_lets_more_urgent_ones_through(target: Target) -> None:
+def test_basepri_passes_urgent_interrupts(target: Target) -> None:
     target.run(
         START
         + _priority(4, 0x30)
@@ -277,7 +277,7 @@ def test_basepri_lets_more_urgent_ones_through(target: Target) -> None:
     assert _log(target) == [4, 0x104, 2]
 
 
-def test_pend_sv_and_software_trigger(target: Target) -> None:
+def test_pend_sv_and_software_triggers(target: Target) -> None:
     target.run(
         START
         + _enable(9)
@@ -289,7 +289,7 @@ def test_pend_sv_and_software_trigger(target: Target) -> None:
     assert _log(target) == [14, 1, 9, 0x109, 2]
 
 
-def test_registers_of_the_interrupt_controller(target: Target) -> None:
+def test_interrupt_controller_registers(target: Target) -> None:
     target.run(
         START
         + _priority(33, 0xFF)
@@ -297,17 +297,17 @@ def test_registers_of_the_interrupt_controller(target: Target) -> None:
         + "ldr r0, =0xE000E104\nstr r1, [r0]\nb .\n"
         + "handler irq33\nldr r0, =0xE000E304\nldr r4, [r0]\nldr r0, =0xE000ED04\nldr r5, [r0]\ndone\n"
     )
-    assert target.register(3) == 2  # pending before it was enabled
+    assert target.register(3) == 2  # pending before it is enabled
     assert target.register(4) == 2  # active in its handler
-    assert target.register(5) == 1 << 11 | 16 + 33  # ICSR: nothing else is active
+    assert target.register(5) == 1 << 11 | 16 + 33  # ICSR: no other is active
     assert target.peek(0xE000E204) == 0
     assert target.peek(0xE000E420) == 0xF000  # four bits of priority are implemented
     target.poke(0xE000E184, 2)
     assert target.peek(0xE000E104) == 0
 
 
-def test_an_interrupted_it_block_goes_on_where_it_was(target: Target) -> None:
-    """SysTick at every possible place: whatever it interrupts, the sum is the same."""
+def test_interrupted_it_block_continues(target: Target) -> None:
+    """SysTick interrupts at all positions; the sum is the same."""
     for reload in (11, 13, 17, 19):
         target.run(
             f"""
@@ -339,7 +339,7 @@ def test_an_interrupted_it_block_goes_on_where_it_was(target: Target) -> None:
         assert target.register(XPSR) & 0x1FF == 0
 
 
-def test_wfi_sleeps_until_an_interrupt_and_skips_the_time(target: Target) -> None:
+def test_wfi_sleeps_until_an_interrupt(target: Target) -> None:
     target.run(
         START
         + """
@@ -361,12 +361,12 @@ def test_wfi_sleeps_until_an_interrupt_and_skips_the_time(target: Target) -> Non
     assert target.machine.instructions < 100
 
 
-def test_wfi_wakes_by_a_masked_interrupt_and_goes_on(target: Target) -> None:
+def test_wfi_wakes_at_a_masked_interrupt(target: Target) -> None:
     target.run(START + _enable(4) + "cpsid i\n" + _pend(4) + "wfi\nlog 1\ncpsie i\nlog 2\ndone\n" + _handler(4))
     assert _log(target) == [1, 4, 0x104, 2]
 
 
-def test_wfe_takes_an_event_that_was_sent_before(target: Target) -> None:
+def test_wfe_consumes_an_earlier_event(target: Target) -> None:
     target.run(START + "sev\nwfe\nlog 1\ndone")
     assert _log(target) == [1]
 
@@ -386,7 +386,7 @@ def test_sleep_on_exit(target: Target) -> None:
     assert _log(target) == [4, 0x104]
 
 
-def test_svc_that_cannot_preempt_is_a_hard_fault(target: Target) -> None:
+def test_masked_svc_is_a_hard_fault(target: Target) -> None:
     target.run("handler reset\ncpsid i\nsvc #0\nb .\nhandler hard_fault\nmrs r4, ipsr\ndone")
     assert target.register(4) == 3
     assert target.peek(0xE000ED2C) == 1 << 30

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each fault sets the bits the architecture gives it, at the right instruction (ARM DDI 0403E, B1.5.14)."""
+"""Each fault sets the architecture's status bits at the right instruction (ARM DDI 0403E, B1.5.14)."""
 
 import pytest
 
@@ -29,7 +29,7 @@ FAULTS = [
     (TRAPS + "movs r2, #0\ncmp r2, #0\nittt eq\nat: udiveq r1, r1, r2\naddeq r5, #1\naddeq r5, #1", DIVBYZERO, None),
     (TRAPS + "ldr r4, =0x20000001\nat: ldr r1, [r4], #4", UNALIGNED, None),
     (TRAPS + "ldr r4, =0x20000001\nat: strh r1, [r4], #4", UNALIGNED, None),
-    ("ldr r4, =0x20000002\nat: ldrd r0, r1, [r4]", UNALIGNED, None),  # never allowed, whatever CCR says
+    ("ldr r4, =0x20000002\nat: ldrd r0, r1, [r4]", UNALIGNED, None),  # never allowed, for any CCR
     ("ldr r4, =0x20000001\nat: stmia r4, {r0, r1}", UNALIGNED, None),
     ("ldr r4, =0x20000002\nat: ldrex r0, [r4]", UNALIGNED, None),
     (FPU + "ldr r4, =0x20000002\nat: vldr s0, [r4]", UNALIGNED, None),
@@ -69,24 +69,24 @@ def test_fault(target: Target, instruction: str, status: int, address: int | Non
     assert target.peek(CFSR) == status
     assert target.peek(HFSR) == (0 if enabled else FORCED)
     frame = target.register(13)
-    assert target.peek(frame + 24) == target.symbols["at"]  # the return address is the instruction that faulted
+    assert target.peek(frame + 24) == target.symbols["at"]  # the return address is the faulting instruction
     if address is not None:
         assert target.peek(BFAR) == address
     else:
-        # What comes before the fault is done, what comes after is not, the instruction itself is not.
+        # Earlier instructions are executed; the faulting one and later ones are not.
         assert target.register(5) == 0x55555555 + ("itt eq" in instruction)
     if "[r4], #4" in instruction:
         assert target.register(4) in (0x60000000, 0x20000001)  # no write-back
 
 
-def test_an_unaligned_store_that_traps_writes_nothing(target: Target) -> None:
+def test_trapped_unaligned_store_writes_nothing(target: Target) -> None:
     target.run(
         f"handler reset\n{TRAPS}\nldr r4, =result+1\nldr r1, =0x12345678\nstr r1, [r4]\nb .\nhandler hard_fault\ndone"
     )
     assert target.words("result", 2) == [0, 0]
 
 
-def test_unaligned_access_and_division_by_zero_pass_untrapped(target: Target) -> None:
+def test_unaligned_access_and_zero_division_without_traps(target: Target) -> None:
     target.run(
         """
         handler reset
@@ -117,7 +117,7 @@ def test_unaligned_access_and_division_by_zero_pass_untrapped(target: Target) ->
         (0xFFFFFFF9, IACCVIOL),  # not EXC_RETURN outside a handler
     ],
 )
-def test_a_jump_to_where_no_code_can_be(target: Target, address: int, status: int) -> None:
+def test_jump_to_an_invalid_address_is_a_fault(target: Target, address: int, status: int) -> None:
     target.run(f"handler reset\nldr r0, ={address:#x}\nbx r0\n.space 512\nhandler hard_fault\ndone")
     assert target.peek(CFSR) == status
     assert target.peek(HFSR) == FORCED
@@ -132,7 +132,7 @@ def test_bkpt_without_a_debugger_is_a_hard_fault(target: Target) -> None:
     assert target.peek(target.words("result", 1)[0] + 24) == target.symbols["at"]
 
 
-def test_a_stack_that_leaves_memory(target: Target) -> None:
+def test_stack_outside_memory_is_a_stacking_fault(target: Target) -> None:
     target.run(
         f"""
         handler reset
@@ -154,8 +154,8 @@ def test_a_stack_that_leaves_memory(target: Target) -> None:
     assert target.peek(BFAR) == 0x1FFFFFF8
 
 
-def test_a_vector_that_cannot_be_read(target: Target) -> None:
-    # HardFault's own vector lies in the table too: this one only reaches beyond memory from SVCall on.
+def test_unreadable_vector_is_a_hard_fault(target: Target) -> None:
+    # The table also has HardFault's vector; only its part from SVCall on is beyond memory.
     target.run(
         """
         handler reset
@@ -191,7 +191,7 @@ def test_a_vector_that_cannot_be_read(target: Target) -> None:
 
 
 @pytest.mark.parametrize("where", ["hard_fault", "nmi"])
-def test_a_fault_in_hard_fault_or_nmi_locks_up(target: Target, where: str) -> None:
+def test_fault_in_hard_fault_or_nmi_locks_up(target: Target, where: str) -> None:
     target.load(
         """
         handler reset
@@ -219,7 +219,7 @@ def test_a_fault_in_hard_fault_or_nmi_locks_up(target: Target, where: str) -> No
     assert target.register(XPSR) & 0x1FF == (2 if where == "nmi" else 3)
 
 
-def test_a_reset_ends_lock_up(target: Target) -> None:
+def test_reset_ends_lockup(target: Target) -> None:
     target.load("handler reset\nudf #0\nhandler hard_fault\nudf #0")
     target.resume()
     target.wait_for(S_LOCKUP)
@@ -231,13 +231,13 @@ def test_a_reset_ends_lock_up(target: Target) -> None:
 @pytest.mark.parametrize(
     ("exc_return", "status"), [("0xFFFFFFF1", INVPC), ("0xFFFFFFF5", INVPC), ("0xFFFFFF09", INVPC)]
 )
-def test_an_illegal_return(target: Target, exc_return: str, status: int) -> None:
+def test_illegal_return_is_a_fault(target: Target, exc_return: str, status: int) -> None:
     target.run(f"handler reset\nsvc #0\nb .\nhandler sv_call\nldr r0, ={exc_return}\nbx r0\nhandler hard_fault\ndone")
     assert target.peek(CFSR) == status
-    assert target.register(14) == int(exc_return, 0)  # the fault chains on: no second frame
+    assert target.register(14) == int(exc_return, 0)  # tail-chained: no second frame
 
 
-def test_a_return_to_thread_mode_from_a_nested_handler(target: Target) -> None:
+def test_nested_return_to_thread_mode_is_a_fault(target: Target) -> None:
     target.run(
         """
         handler reset
@@ -262,7 +262,7 @@ def test_a_return_to_thread_mode_from_a_nested_handler(target: Target) -> None:
     assert target.peek(CFSR) == INVPC
 
 
-def test_fault_status_is_cleared_by_writing_ones_to_it(target: Target) -> None:
+def test_fault_status_is_cleared_by_writing_ones(target: Target) -> None:
     target.run("handler reset\nldr r0, =0x60000000\nldr r1, [r0]\nb .\nhandler hard_fault\ndone")
     target.machine.write(CFSR + 1, b"\x80")
     assert target.peek(CFSR) == PRECISERR
@@ -271,7 +271,7 @@ def test_fault_status_is_cleared_by_writing_ones_to_it(target: Target) -> None:
     assert target.peek(CFSR) == target.peek(HFSR) == 0
 
 
-def test_unprivileged_code_cannot_touch_the_system(target: Target) -> None:
+def test_unprivileged_access_to_the_system_is_a_fault(target: Target) -> None:
     target.run(
         """
         handler reset

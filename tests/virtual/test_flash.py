@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flash controller keeps the rules of RM0385, section 3, for a debugger and for the core."""
+"""The flash controller follows RM0385, section 3, for a debugger and for the core."""
 
 import re
 import shutil
@@ -24,7 +24,7 @@ SECTORS = [32, 32, 32, 32, 128, 256, 256, 256]
 
 @pytest.fixture
 def flash(target: Target) -> Target:
-    """A board whose core stands still, with an erased flash."""
+    """A board with a halted core and an erased flash."""
     target.load("handler reset\ndone")
     target.machine.hold_reset()
     _unlock(target)
@@ -37,22 +37,22 @@ def _unlock(target: Target) -> None:
     target.poke(KEYR, 0xCDEF89AB)
 
 
-def _erase(target: Target, what: int) -> None:
-    target.poke(CR, what | STRT)
+def _erase(target: Target, selection: int) -> None:
+    target.poke(CR, selection | STRT)
     target.poke(CR, 0)
     target.peek(SR)
 
 
 def _errors(target: Target) -> int:
-    """Return the error flags and clear them."""
-    target.peek(SR)  # sees BSY
+    """Read the error flags and clear them."""
+    target.peek(SR)  # BSY is set
     flags = target.peek(SR)
     assert not flags & BSY
     target.poke(SR, flags)
     return flags
 
 
-def test_nothing_works_while_it_is_locked(flash: Target) -> None:
+def test_locked_flash_refuses_writes(flash: Target) -> None:
     flash.poke(CR, LOCK)
     flash.poke(CR, PG | WORDS)
     assert flash.peek(CR) == LOCK
@@ -62,7 +62,7 @@ def test_nothing_works_while_it_is_locked(flash: Target) -> None:
 
 
 @pytest.mark.parametrize("keys", [(0xCDEF89AB,), (0x45670123, 0x45670123), (0x45670123, 0, 0xCDEF89AB)])
-def test_a_wrong_key_shuts_it_until_the_next_reset(flash: Target, keys: tuple[int, ...]) -> None:
+def test_wrong_key_locks_until_the_next_reset(flash: Target, keys: tuple[int, ...]) -> None:
     flash.poke(CR, LOCK)
     for key in keys:
         flash.poke(KEYR, key)
@@ -79,7 +79,7 @@ def test_programming_needs_pg(flash: Target) -> None:
     assert flash.peek(FLASH) == 0xFFFFFFFF
 
 
-def test_bits_only_go_from_one_to_zero(flash: Target) -> None:
+def test_programming_only_clears_bits(flash: Target) -> None:
     flash.poke(CR, PG | WORDS)
     flash.poke(FLASH, 0xF0F0FFFF)
     flash.poke(FLASH, 0xFF00F00F)
@@ -89,7 +89,7 @@ def test_bits_only_go_from_one_to_zero(flash: Target) -> None:
 
 @pytest.mark.parametrize("parallelism", [BYTES, HALFWORDS, WORDS])
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_parallelism_must_be_the_width_of_the_access(flash: Target, parallelism: int, size: int) -> None:
+def test_parallelism_must_equal_the_access_width(flash: Target, parallelism: int, size: int) -> None:
     flash.poke(CR, PG | parallelism)
     flash.machine.write(FLASH + 16, b"\x12\x34\x56\x78"[:size])
     fits = 1 << (parallelism >> 8) == size
@@ -97,7 +97,7 @@ def test_parallelism_must_be_the_width_of_the_access(flash: Target, parallelism:
     assert flash.machine.read(FLASH + 16, size) == (b"\x12\x34\x56\x78"[:size] if fits else b"\xff" * size)
 
 
-def test_busy_shows_once_and_end_of_operation_only_if_asked(flash: Target) -> None:
+def test_busy_and_end_of_operation_flags(flash: Target) -> None:
     flash.poke(CR, PG | WORDS)
     flash.poke(FLASH, 1)
     assert flash.peek(SR) == BSY
@@ -110,17 +110,17 @@ def test_busy_shows_once_and_end_of_operation_only_if_asked(flash: Target) -> No
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_a_sector_is_erased_and_its_neighbours_are_not(flash: Target, number: int) -> None:
+def test_sector_is_erased_without_its_neighbours(flash: Target, number: int) -> None:
     start = FLASH + 1024 * sum(SECTORS[:number])
     end = start + 1024 * SECTORS[number]
-    places = [place for place in (start - 4, start, end - 4, end) if FLASH <= place < FLASH + 0x100000]
+    addresses = [address for address in (start - 4, start, end - 4, end) if FLASH <= address < FLASH + 0x100000]
     flash.poke(CR, PG | WORDS)
-    for place in places:
-        flash.poke(place, 0)
+    for address in addresses:
+        flash.poke(address, 0)
     flash.poke(CR, 0)
     _erase(flash, SER | number << 3)
-    for place in places:
-        assert flash.peek(place) == (0xFFFFFFFF if start <= place < end else 0)
+    for address in addresses:
+        assert flash.peek(address) == (0xFFFFFFFF if start <= address < end else 0)
     assert _errors(flash) == 0
 
 
@@ -145,20 +145,20 @@ def test_write_protection(flash: Target) -> None:
     assert flash.peek(OPTCR) == 0xC0FFAAFC
     flash.poke(OPTCR, 0xC0FDAAFC | 2)  # nWRP1 = 0
     flash.machine.hold_reset()
-    assert flash.peek(OPTCR) == 0xC0FDAAFD  # the option bytes are kept
+    assert flash.peek(OPTCR) == 0xC0FDAAFD  # the option bytes survive
     _unlock(flash)
     flash.poke(CR, PG | WORDS)
     flash.poke(FLASH + 0x8000, 0)
     assert _errors(flash) == WRPERR
     flash.poke(FLASH, 0)
     assert _errors(flash) == 0
-    for what in (MER, SER | 1 << 3):
-        flash.poke(CR, what | STRT)
+    for selection in (MER, SER | 1 << 3):
+        flash.poke(CR, selection | STRT)
         assert _errors(flash) == WRPERR
     assert flash.peek(FLASH) == 0
 
 
-def test_the_other_bus_shows_the_same_flash_for_reading(flash: Target) -> None:
+def test_flash_is_readable_at_the_itcm_bus(flash: Target) -> None:
     flash.poke(CR, PG | WORDS)
     flash.poke(FLASH + 0x40, 0x12345678)
     assert flash.peek(0x00200040) == 0x12345678
@@ -166,7 +166,7 @@ def test_the_other_bus_shows_the_same_flash_for_reading(flash: Target) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(writes=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 2**32 - 1)), max_size=20))
-def test_any_writes_leave_the_and_of_what_was_written(flash: Target, writes: list[tuple[int, int]]) -> None:
+def test_written_values_are_combined_by_and(flash: Target, writes: list[tuple[int, int]]) -> None:
     flash.poke(CR, 0)
     _erase(flash, SER)
     flash.poke(CR, PG | WORDS)
@@ -177,8 +177,8 @@ def test_any_writes_leave_the_and_of_what_was_written(flash: Target, writes: lis
     assert [flash.peek(FLASH + 4 * word) for word in range(16)] == expected
 
 
-def test_the_core_programs_flash_and_runs_what_it_wrote(target: Target) -> None:
-    """Code in a sector of its own is run, replaced and run again, through both buses."""
+def test_core_programs_flash_and_runs_the_code(target: Target) -> None:
+    """Code in its own sector is run, replaced and run again, through both buses."""
     target.run(
         f"""
         .macro program value
@@ -224,7 +224,7 @@ def test_the_core_programs_flash_and_runs_what_it_wrote(target: Target) -> None:
     assert [target.register(number) for number in (6, 7, 8, 9)] == [1, 1, 2, 2]
 
 
-def test_a_store_of_the_core_keeps_to_the_rules_too(target: Target) -> None:
+def test_core_stores_follow_the_rules(target: Target) -> None:
     target.run(
         f"""
         handler reset
@@ -276,13 +276,13 @@ def test_flash_interrupt(target: Target) -> None:
 
 @pytest.fixture
 def two_banks(tmp_path: Path) -> Iterator[Target]:
-    """A chip as the STM32F429, with 2 MiB: RM0090, table 6."""
-    near = ROOT / "utvm" / "boards" / "stm32f407"
-    text = (near / "board.yaml").read_text().replace("name: stm32f407", "name: f429")
+    """A chip like the STM32F429, with 2 MiB (RM0090, table 6)."""
+    source = ROOT / "utvm" / "boards" / "stm32f407"
+    description = (source / "board.yaml").read_text().replace("name: stm32f407", "name: f429")
     sectors = ", ".join(2 * (["16K"] * 4 + ["64K"] + ["128K"] * 7))
-    text = re.sub(r"sectors: \[.*\]", f"sectors: [{sectors}]", text).replace("size: 1M", "size: 2M")
-    shutil.copytree(near, tmp_path / "f429")
-    (tmp_path / "f429" / "board.yaml").write_text(text)
+    description = re.sub(r"sectors: \[.*\]", f"sectors: [{sectors}]", description).replace("size: 1M", "size: 2M")
+    shutil.copytree(source, tmp_path / "f429")
+    (tmp_path / "f429" / "board.yaml").write_text(description)
     with Target(tmp_path, str(tmp_path / "f429")) as target:
         target.machine.hold_reset()
         _unlock(target)
@@ -290,24 +290,24 @@ def two_banks(tmp_path: Path) -> Iterator[Target]:
         yield target
 
 
-def test_the_second_bank_has_numbers_and_protection_of_its_own(two_banks: Target) -> None:
-    """RM0090, 3.9.8: sector 12 is 0b10000, sector 23 is 0b11011, and 12 to 15 are none."""
-    last = [FLASH + 0xFFFFC, FLASH + 0x100000, FLASH + 0x104000, FLASH + 0x1FFFFC]
+def test_second_bank_has_own_numbers_and_protection(two_banks: Target) -> None:
+    """RM0090, 3.9.8: sector 12 is 0b10000, sector 23 is 0b11011; the numbers 12 to 15 are reserved."""
+    addresses = [FLASH + 0xFFFFC, FLASH + 0x100000, FLASH + 0x104000, FLASH + 0x1FFFFC]
 
-    def left(what: int) -> list[bool]:
+    def programmed_after_erase(selection: int) -> list[bool]:
         two_banks.poke(CR, PG | WORDS)
-        for place in last:
-            two_banks.poke(place, 0)
+        for address in addresses:
+            two_banks.poke(address, 0)
         assert _errors(two_banks) == 0
-        _erase(two_banks, what)
-        return [two_banks.peek(place) == 0 for place in last]
+        _erase(two_banks, selection)
+        return [two_banks.peek(address) == 0 for address in addresses]
 
-    assert left(MER) == [False, True, True, True]
-    assert left(MER1) == [True, False, False, False]
-    assert left(SER | 11 << 3) == [False, True, True, True]
-    assert left(SER | 16 << 3) == [True, False, True, True]
-    assert left(SER | 17 << 3) == [True, True, False, True]
-    assert left(SER | 27 << 3) == [True, True, True, False]
+    assert programmed_after_erase(MER) == [False, True, True, True]
+    assert programmed_after_erase(MER1) == [True, False, False, False]
+    assert programmed_after_erase(SER | 11 << 3) == [False, True, True, True]
+    assert programmed_after_erase(SER | 16 << 3) == [True, False, True, True]
+    assert programmed_after_erase(SER | 17 << 3) == [True, True, False, True]
+    assert programmed_after_erase(SER | 27 << 3) == [True, True, True, False]
     for number in (12, 15, 28, 31):
         two_banks.poke(CR, SER | number << 3 | STRT)
         assert _errors(two_banks) == ERSERR
@@ -319,8 +319,8 @@ def test_the_second_bank_has_numbers_and_protection_of_its_own(two_banks: Target
     assert _errors(two_banks) == WRPERR
 
 
-def test_read_protection_keeps_a_debugger_out_and_its_end_erases(flash: Target) -> None:
-    """RM0385, 3.6: level 1 and back; level 2 is refused."""
+def test_read_protection_blocks_a_debugger(flash: Target) -> None:
+    """RM0385, 3.6: level 1 blocks, return to level 0 erases; level 2 is refused."""
     flash.poke(CR, PG | WORDS)
     flash.poke(FLASH, 0x12345678)
     for key in (0x08192A3B, 0x4C5D6E7F):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the virtual STM32H743 has otherwise: flash of 256-bit words, access ports, double precision."""
+"""Features of the virtual STM32H743: flash with 256-bit words, access ports, double precision."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ PGSERR, STRBERR, INCERR, DBECCERR = 1 << 18, 1 << 19, 1 << 21, 1 << 26
 DONE = BSY | QW | EOP
 
 
-class H7Bench(Target):
+class H7Target(Target):
     def unlock(self, bank: int) -> None:
         for key in (0x45670123, 0xCDEF89AB):
             self.poke(REGISTERS[bank] + KEYR, key)
@@ -38,20 +38,20 @@ class H7Bench(Target):
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Iterator[H7Bench]:
-    with H7Bench(tmp_path, "nucleo-h743zi") as target:
+def target(tmp_path: Path) -> Iterator[H7Target]:
+    with H7Target(tmp_path, "nucleo-h743zi") as target:
         yield target
 
 
 @pytest.fixture
-def unlocked(target: H7Bench) -> H7Bench:
+def unlocked(target: H7Target) -> H7Target:
     for bank in REGISTERS:
         target.unlock(bank)
         target.control(bank, PG)
     return target
 
 
-def test_a_bank_is_locked_by_itself(target: H7Bench) -> None:
+def test_banks_are_locked_separately(target: H7Target) -> None:
     target.unlock(BANK2)
     for bank in REGISTERS:
         target.control(bank, PG)
@@ -63,7 +63,7 @@ def test_a_bank_is_locked_by_itself(target: H7Bench) -> None:
     assert target.machine.read(BANK2, WORD) == bytes(WORD)
 
 
-def test_a_wrong_key_locks_until_the_next_reset(target: H7Bench) -> None:
+def test_wrong_key_locks_until_the_next_reset(target: H7Target) -> None:
     target.poke(REGISTERS[FLASH] + KEYR, 1)
     target.unlock(FLASH)
     assert target.peek(REGISTERS[FLASH] + CR) & LOCK
@@ -73,7 +73,7 @@ def test_a_wrong_key_locks_until_the_next_reset(target: H7Bench) -> None:
     assert not target.peek(REGISTERS[FLASH] + CR) & LOCK
 
 
-def test_a_word_is_programmed_as_its_last_byte_comes(unlocked: H7Bench) -> None:
+def test_word_is_programmed_with_its_last_byte(unlocked: H7Target) -> None:
     data = bytes(range(WORD))
     unlocked.machine.write(FLASH + WORD, data[:-4])
     assert unlocked.status(FLASH) == WBNE
@@ -83,7 +83,7 @@ def test_a_word_is_programmed_as_its_last_byte_comes(unlocked: H7Bench) -> None:
     assert unlocked.machine.read(FLASH + WORD, WORD) == data
 
 
-def test_what_is_left_of_a_word_is_written_where_that_is_forced(unlocked: H7Bench) -> None:
+def test_force_write_programs_an_incomplete_word(unlocked: H7Target) -> None:
     unlocked.machine.write(FLASH + 4, b"abcd")
     unlocked.control(FLASH, PG | FW)
     assert unlocked.status(FLASH) == DONE
@@ -93,12 +93,12 @@ def test_what_is_left_of_a_word_is_written_where_that_is_forced(unlocked: H7Benc
 @pytest.mark.parametrize(
     ("writes", "error"),
     [
-        ([0, WORD], INCERR),  # another word before the first was whole
-        ([WORD - 4, WORD], INCERR),  # across the end of one
+        ([0, WORD], INCERR),  # another word before the first was complete
+        ([WORD - 4, WORD], INCERR),  # across the end of a word
         ([8, 8], STRBERR),  # the same bytes twice
     ],
 )
-def test_a_word_that_is_written_wrongly_stays_erased(unlocked: H7Bench, writes: list[int], error: int) -> None:
+def test_wrongly_written_word_stays_erased(unlocked: H7Target, writes: list[int], error: int) -> None:
     for offset in writes:
         unlocked.poke(FLASH + offset, 0)
     assert unlocked.status(FLASH) & ~WBNE == error
@@ -107,7 +107,7 @@ def test_a_word_that_is_written_wrongly_stays_erased(unlocked: H7Bench, writes: 
     assert not unlocked.status(FLASH) & error
 
 
-def test_a_word_that_is_not_erased_is_spoilt(unlocked: H7Bench) -> None:
+def test_overwritten_word_has_an_ecc_error(unlocked: H7Target) -> None:
     unlocked.machine.write(FLASH, b"\x0f" * WORD)
     unlocked.machine.write(FLASH, b"\x3c" * WORD)
     assert unlocked.status(FLASH) == DONE | DBECCERR
@@ -123,17 +123,17 @@ def test_a_word_that_is_not_erased_is_spoilt(unlocked: H7Bench) -> None:
         (FLASH, BER, [FLASH, FLASH + SECTOR]),
     ],
 )
-def test_sectors_and_banks_are_erased(unlocked: H7Bench, bank: int, control: int, erased: list[int]) -> None:
-    places = [FLASH, FLASH + SECTOR, BANK2, BANK2 + SECTOR]
-    for place in places:
-        unlocked.machine.write(place, bytes(WORD))
+def test_sectors_and_banks_are_erased(unlocked: H7Target, bank: int, control: int, erased: list[int]) -> None:
+    addresses = [FLASH, FLASH + SECTOR, BANK2, BANK2 + SECTOR]
+    for address in addresses:
+        unlocked.machine.write(address, bytes(WORD))
     unlocked.control(bank, control | START)
     assert unlocked.status(bank) == DONE
-    assert [place for place in places if unlocked.peek(place)] == erased
+    assert [address for address in addresses if unlocked.peek(address)] == erased
 
 
 @pytest.mark.parametrize("control", [0, PG | SER, PG | BER])
-def test_an_erase_that_is_not_asked_for_properly_is_an_error(unlocked: H7Bench, control: int) -> None:
+def test_invalid_erase_request_is_an_error(unlocked: H7Target, control: int) -> None:
     unlocked.machine.write(FLASH, bytes(WORD))
     unlocked.status(FLASH)
     unlocked.control(FLASH, control | START)
@@ -145,7 +145,7 @@ def _command(probe: StLink, *values: int, size: int = 12) -> bytes:
     return probe.execute(bytes(values).ljust(16, b"\0"), b"", size)
 
 
-def test_the_debug_components_answer_at_another_access_port(target: H7Bench) -> None:
+def test_debug_components_are_at_access_port_2(target: H7Target) -> None:
     probe = StLink(target.machine)
     _command(probe, 0xF2, 0x30, 0xA3)
     assert int.from_bytes(_command(probe, 0xF2, 0x31)[4:8], "little") == 0x6BA02477  # stm32h7x.cfg
@@ -155,12 +155,12 @@ def test_the_debug_components_answer_at_another_access_port(target: H7Bench) -> 
         return _command(probe, 0xF2, 0x07, *address.to_bytes(4, "little"), 4, 0, port, size=4)
 
     assert identity(0xE00E1000, 2) == identity(0x5C001000, 0) == (0x20036450).to_bytes(4, "little")
-    identity(0x5C001000, 2)  # only through the window
+    identity(0x5C001000, 2)  # only through the APB window
     assert _command(probe, 0xF2, 0x3E)[0] != OK
 
 
-def test_double_precision_is_there(target: H7Bench) -> None:
-    # 1.5 * 2.5 = 3.75, and a third has more digits than a float holds
+def test_double_precision_is_computed(target: H7Target) -> None:
+    # 1.5 * 2.5 = 3.75, and 1/3 has more digits than a float
     target.run(
         """
         .fpu fpv5-d16
@@ -183,10 +183,10 @@ def test_double_precision_is_there(target: H7Bench) -> None:
     )
     assert (target.register(5), target.register(4)) == (0x400E0000, 0)
     assert (target.register(7), target.register(6)) == (0x3FD55555, 0x55555555)
-    assert target.peek(0xE000EF40) == 0x10110221  # MVFR0, by which OpenOCD knows it
+    assert target.peek(0xE000EF40) == 0x10110221  # MVFR0: OpenOCD recognises it by this
 
 
-def test_a_core_with_single_precision_alone_does_not_know_it(tmp_path: Path) -> None:
+def test_double_precision_is_undefined_on_the_f746(tmp_path: Path) -> None:
     with Target(tmp_path, "stm32f746") as single:
         single.run(
             """

@@ -29,7 +29,7 @@ def unlocked(target: Target) -> Target:
 
 
 def _program(target: Target, address: int, low: int, high: int) -> int:
-    """Program a double word and return what SR says after it was busy."""
+    """Program a double word and return SR while it is busy."""
     target.poke(CR, PG)
     target.poke(address, low)
     target.poke(address + 4, high)
@@ -39,7 +39,7 @@ def _program(target: Target, address: int, low: int, high: int) -> int:
     return busy
 
 
-def test_it_is_locked_and_as_delivered(target: Target) -> None:
+def test_flash_is_locked_after_a_reset(target: Target) -> None:
     assert target.peek(CR) == 0xC0000000
     assert target.peek(OPTR) == 0xFFEFF8AA  # level 0, two banks
     target.poke(CR, PG)
@@ -50,7 +50,7 @@ def test_it_is_locked_and_as_delivered(target: Target) -> None:
     assert target.peek(CR) & LOCK  # until the next reset
 
 
-def test_a_double_word_is_programmed_as_its_second_half_comes(unlocked: Target) -> None:
+def test_double_word_is_programmed_with_its_second_half(unlocked: Target) -> None:
     unlocked.poke(CR, PG)
     unlocked.poke(FLASH + 8, 0x12345678)
     assert unlocked.peek(FLASH + 8) == 0xFFFFFFFF
@@ -60,7 +60,7 @@ def test_a_double_word_is_programmed_as_its_second_half_comes(unlocked: Target) 
     assert (unlocked.peek(FLASH + 8), unlocked.peek(FLASH + 12)) == (0x12345678, 0x9ABCDEF0)
 
 
-def test_what_is_not_erased_takes_zeros_alone(unlocked: Target) -> None:
+def test_only_zeros_are_programmed_over_other_values(unlocked: Target) -> None:
     assert _program(unlocked, FLASH, 1, 2) == BSY
     assert _program(unlocked, FLASH, 0, 2) == PROGERR
     unlocked.poke(SR, PROGERR)
@@ -85,7 +85,7 @@ def test_wrong_writes_change_nothing(unlocked: Target, control: int, writes: lis
         unlocked.machine.write(address, bytes(size))
     assert unlocked.peek(SR) == error
     assert unlocked.machine.read(FLASH, 16) == b"\xff" * 16
-    # An error that stands keeps the next one out, until it is cleared by writing a one.
+    # A pending error blocks the next write until a one clears it.
     unlocked.poke(CR, PG)
     unlocked.poke(FLASH, 0)
     assert unlocked.peek(SR) == error | PGSERR
@@ -104,14 +104,14 @@ def test_wrong_writes_change_nothing(unlocked: Target, control: int, writes: lis
     ],
 )
 def test_pages_and_banks_are_erased(unlocked: Target, control: int, erased: list[int]) -> None:
-    places = [FLASH, FLASH + PAGE, BANK2]
-    for place in places:
-        _program(unlocked, place, 1, 2)
+    addresses = [FLASH, FLASH + PAGE, BANK2]
+    for address in addresses:
+        _program(unlocked, address, 1, 2)
     unlocked.poke(CR, control | STRT)
     assert unlocked.peek(SR) == BSY
-    assert [place for place in places if unlocked.peek(place) == 0xFFFFFFFF] == erased
+    assert [address for address in addresses if unlocked.peek(address) == 0xFFFFFFFF] == erased
 
 
-def test_nothing_to_erase_is_an_error(unlocked: Target) -> None:
+def test_erase_without_a_selection_is_an_error(unlocked: Target) -> None:
     unlocked.poke(CR, STRT)
     assert unlocked.peek(SR) == PGSERR

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SPI and I2C masters of the virtual boards with nothing, or with a scripted device behind them, and PPI, GPIOTE,
-DAC, ADC and Nordic's watchdog. Registers are those of RM0090, RM0385, RM0432, RM0433 and the nRF52840's and
-nRF5340's Product Specifications.
+"""SPI and I2C masters of the virtual boards, without a device or with a scripted one; PPI, GPIOTE, DAC, ADC and
+Nordic's watchdog.
+
+Registers: RM0090, RM0385, RM0432, RM0433 and the Product Specifications of nRF52840 and nRF5340.
 """
 
 import pytest
@@ -45,13 +46,13 @@ def test_spi_of_the_f4_exchanges_bytes(scripted: bool) -> None:
     if device:
         device.reply(b"\x12\x34")
     chip.put(0x00, 0x344)  # SPE, MSTR, software NSS
-    got = []
+    received = []
     for byte in (0x9F, 0x00, 0xAA):
         assert chip.get(0x08) & 3 == 2  # TXE without RXNE
         chip.put(0x0C, byte)
         assert chip.get(0x08) & 3 == 3
-        got.append(chip.get(0x0C))
-    assert got == ([0x12, 0x34, 0xFF] if device else [0xFF] * 3)
+        received.append(chip.get(0x0C))
+    assert received == ([0x12, 0x34, 0xFF] if device else [0xFF] * 3)
     if device:
         assert (device.sent(), device.sent()) == (b"\x9f\x00\xaa", b"")
 
@@ -70,7 +71,7 @@ def test_spi_of_the_f4_overruns_and_interrupts() -> None:
 
 
 @pytest.mark.parametrize("board", ["stm32f746", "nucleo-l4r5zi", "nucleo-l552ze-q"])
-def test_spi_with_a_fifo_moves_two_bytes_by_a_halfword(board: str) -> None:
+def test_spi_fifo_moves_two_bytes_per_halfword(board: str) -> None:
     chip = Chip(board, 0x40013000)
     device = chip.wire("SPI1")
     device.reply(bytes(range(1, 5)))
@@ -122,7 +123,7 @@ def test_i2c_of_the_f4_reads_a_register_of_a_device() -> None:
     assert (chip.get(0x10), chip.get(0x18), device.sent()) == (0xAB, 0, b"\x07")
 
 
-def test_an_i2c_bus_without_a_device_does_not_acknowledge() -> None:
+def test_i2c_without_a_device_does_not_acknowledge() -> None:
     old = Chip("stm32f407", 0x40005400)
     old.put(0x00, 1)
     old.put(0x04, 0x100)  # ITERREN
@@ -149,10 +150,10 @@ def test_i2c_of_the_f7_writes_and_reads() -> None:
     chip.put(0x28, 0x0D)
     assert chip.get(0x18) & 0x42 == 0x40  # TC
     chip.put(0x04, 0x0202243A)  # two bytes from it, AUTOEND
-    got = []
+    received = []
     while chip.get(0x18) & 4:
-        got.append(chip.get(0x24))
-    assert (got, device.sent(), chip.get(0x18) & 0x8020) == ([0x10, 0x20], b"\x0d", 0x20)
+        received.append(chip.get(0x24))
+    assert (received, device.sent(), chip.get(0x18) & 0x8020) == ([0x10, 0x20], b"\x0d", 0x20)
 
 
 @pytest.mark.parametrize(
@@ -191,18 +192,18 @@ def test_nordics_masters_move_bytes() -> None:
     chip.put(0x588, 0x20)
     chip.put(0x200, 1)  # BB to SUSPEND
     chip.put(0x000, 1)
-    got = [chip.get(0x518)]
+    received = [chip.get(0x518)]
     chip.put(0x200, 2)  # BB to STOP
     chip.put(0x020, 1)
-    assert ([*got, chip.get(0x518)], chip.get(0x104)) == ([0x31, 0x32], 1)
+    assert ([*received, chip.get(0x518)], chip.get(0x104)) == ([0x31, 0x32], 1)
 
 
-def test_a_wire_needs_a_master() -> None:
+def test_wire_needs_a_master() -> None:
     with pytest.raises(BoardError, match="SPI9"):
         Chip("stm32f407").wire("SPI9")
 
 
-def test_ppi_carries_an_event_of_a_timer_to_a_pin() -> None:
+def test_ppi_connects_a_timer_event_to_a_pin() -> None:
     chip = Chip("nrf52840dk")
     led = Pin(Wires(chip.machine), "P0.13")
     chip.put(0x40006510, 0x00130D03)  # GPIOTE: channel 0 is a task that toggles P0.13, from high on
@@ -231,7 +232,7 @@ def test_ppi_carries_an_event_of_a_timer_to_a_pin() -> None:
     assert len(led.edges()) == 3
 
 
-def test_dppi_carries_an_event_to_a_task() -> None:
+def test_dppi_connects_an_event_to_a_task() -> None:
     chip = Chip("nrf5340dk")
     for address, value in ((0x5001B180, 0x80000005), (0x5001C084, 0x80000005), (0x5001B000, 1)):
         chip.put(address, value)  # EGU0's event 0 publishes to channel 5, which EGU1's task 1 subscribes to
@@ -254,14 +255,14 @@ def test_gpiote_sees_edges_and_levels() -> None:
     assert chip.get(0x40006100) == 0
 
 
-def test_nordics_watchdog_bites_unless_it_is_fed() -> None:
+def test_nordics_watchdog_resets_unless_reloaded() -> None:
     chip = Chip("nrf52840dk", 0x40010000)
     chip.put(0x504, 32767)
     chip.put(0x000, 1)
-    for fed in (True, False):
+    for reloaded in (True, False):
         chip.pass_ticks(60_000_000)
         assert chip.get(0x100) == 0
-        if fed:
+        if reloaded:
             chip.put(0x600, 0x6E524635)
     chip.pass_ticks(5_000_000)
     assert (chip.get(0x100), chip.get(0x400)) == (1, 1)
@@ -270,7 +271,7 @@ def test_nordics_watchdog_bites_unless_it_is_fed() -> None:
     assert chip.get(0x400) == 0
 
 
-def test_a_dac_holds_and_follows_a_timer() -> None:
+def test_dac_is_triggered_by_a_timer() -> None:
     chip = Chip("stm32f407", 0x40007400)
     chip.put(0x00, 1)
     chip.put(0x10, 0x80)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flash controller and UARTE of nRF52 and nRF53, by their registers (nRF52840 Product Specification 1.7, 4.3 and
-6.34; nRF5340 Product Specification 1.3, NVMC and UARTE), and what an nRF5340 says that it is."""
+"""Flash controller, UARTE and identification of nRF52 and nRF53.
+
+Registers: nRF52840 Product Specification 1.7, 4.3 and 6.34; nRF5340 Product Specification 1.3, NVMC and UARTE.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,8 +42,8 @@ CHIPS = [Chip("nrf52840dk", 0x4001E000, 0x40002000, 2), Chip("nrf5340dk", 0x5003
 
 @pytest.fixture(params=CHIPS, ids=lambda chip: chip.board)
 def chip(request: pytest.FixtureRequest) -> Chip:
-    found: Chip = request.param
-    return found
+    parameter: Chip = request.param
+    return parameter
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def target(chip: Chip, tmp_path: Path) -> Iterator[Target]:
 
 
 def _erase(target: Target, chip: Chip, page: int) -> None:
-    """Erase the page that begins there, as the chip has it."""
+    """Erase a page, by the chip's method."""
     target.poke(chip.config, ERASE)
     if chip.board == "nrf52840dk":
         target.poke(chip.nvmc + 0x508, page)
@@ -82,28 +84,28 @@ def test_factory_information_is_that_of_the_nrf5340(tmp_path: Path) -> None:
         (0x00FF801C, 0x50FA50FA),  # UICR.SECUREAPPROTECT
     ],
 )
-def test_an_nrf5340_is_secure_and_open(tmp_path: Path, address: int, value: int) -> None:
+def test_nrf5340_is_secure_and_unprotected(tmp_path: Path, address: int, value: int) -> None:
     with Target(tmp_path, "nrf5340dk") as target:
         assert target.peek(address) == value
         assert target.peek(0xE000EDF0) >> 20 & 1  # DHCSR.S_SDE
 
 
-def test_its_access_ports_are_two_of_cores_and_two_of_control(tmp_path: Path) -> None:
+def test_nrf5340_has_four_access_ports(tmp_path: Path) -> None:
     with Target(tmp_path, "nrf5340dk") as target:
         port = SwDebugPort(target.machine, target.machine.port_ids)
         port.write(0x4, 1 << 28 | 1 << 30)
-        found = []
+        values = []
         for number in range(5):
             for register in (0xFC, 0x0C):
                 port.write(0x8, number << 24 | register & 0xF0)
                 if number > 1 or register == 0xFC:
                     port.read_ap(register & 0xF)
-                    found.append(port.read(0xC))
+                    values.append(port.read(0xC))
     assert port.read(0x0) == 0x6BA02477
-    assert found == [0x84770001, 0x84770001, 0x12880000, 3, 0x12880000, 3, 0, 0]
+    assert values == [0x84770001, 0x84770001, 0x12880000, 3, 0x12880000, 3, 0, 0]
 
 
-def test_registers_of_secure_state_have_selectors_of_their_own(tmp_path: Path) -> None:
+def test_secure_registers_have_own_selectors(tmp_path: Path) -> None:
     with Target(tmp_path, "nrf5340dk") as target:
         target.halt()
         target.poke(RAM, 0x880AF380)  # msr msplim, r0
@@ -117,7 +119,7 @@ def test_registers_of_secure_state_have_selectors_of_their_own(tmp_path: Path) -
         assert target.register(13) == 0x20000800
 
 
-def test_flash_writes_need_enabling_and_clear_bits_only(target: Target, chip: Chip) -> None:
+def test_flash_writes_are_enabled_and_only_clear_bits(target: Target, chip: Chip) -> None:
     with pytest.raises(BusError):
         target.poke(0x2000, 0)
     target.poke(chip.config, WRITE)
@@ -130,11 +132,11 @@ def test_flash_writes_need_enabling_and_clear_bits_only(target: Target, chip: Ch
     assert target.peek(0x2004) == 0xFFFFFFFF
 
 
-def test_a_page_is_erased_where_that_is_enabled(target: Target, chip: Chip) -> None:
+def test_page_is_erased_when_enabled(target: Target, chip: Chip) -> None:
     target.poke(chip.config, WRITE)
     for address in (0x1FFC, 0x2000, 0x2FFC, 0x3000):
         target.poke(address, 0)
-    _erase(target, chip, 0x2004)  # no page begins there
+    _erase(target, chip, 0x2004)  # no page starts there
     assert target.peek(0x2000) == 0
     _erase(target, chip, 0x2000)
     assert [target.peek(a) for a in (0x1FFC, 0x2000, 0x2FFC, 0x3000)] == [0, 0xFFFFFFFF, 0xFFFFFFFF, 0]
@@ -150,7 +152,7 @@ def test_writing_does_not_erase(target: Target, chip: Chip) -> None:
     assert target.peek(0x2000) == 0
 
 
-def test_an_nrf53_has_no_register_for_a_page(tmp_path: Path) -> None:
+def test_nrf53_has_no_page_erase_register(tmp_path: Path) -> None:
     chip = CHIPS[1]
     with Target(tmp_path, chip.board) as target:
         target.poke(chip.config, WRITE)
@@ -161,7 +163,7 @@ def test_an_nrf53_has_no_register_for_a_page(tmp_path: Path) -> None:
 
 
 class Line(Target):
-    """A UARTE by the names of its registers."""
+    """A UARTE, accessed by register offsets."""
 
     def __init__(self, directory: Path, chip: Chip) -> None:
         super().__init__(directory, chip.board)
@@ -196,12 +198,12 @@ def uarte(chip: Chip, tmp_path: Path) -> Iterator[Line]:
         line.put(0x524, MEGABAUD)
         line.machine.write(BUFFER, b"abc\0")
         line.buffer(TX_BUFFER, BUFFER, 3)
-        line.put(START_TX, 1)  # to no effect: it is not enabled
+        line.put(START_TX, 1)  # ignored: not enabled
         line.put(0x500, 8)
         yield line
 
 
-def test_buffer_is_sent_and_its_end_interrupts(uarte: Line) -> None:
+def test_buffer_is_sent_and_interrupts_at_its_end(uarte: Line) -> None:
     assert not uarte.output
     uarte.put(START_TX, 1)
     uarte.wait_until(lambda: uarte.get(END_TX))
@@ -212,7 +214,7 @@ def test_buffer_is_sent_and_its_end_interrupts(uarte: Line) -> None:
     assert uarte.peek(PENDING) & 1 << uarte.line
 
 
-def test_receive_buffer_fills_and_the_next_waits(uarte: Line) -> None:
+def test_receive_buffer_is_filled_and_replaced(uarte: Line) -> None:
     uarte.buffer(RX_BUFFER, BUFFER, 2)
     uarte.put(START_RX, 1)
     uarte.machine.console_input(b"12345")
@@ -226,7 +228,7 @@ def test_receive_buffer_fills_and_the_next_waits(uarte: Line) -> None:
     assert not uarte.get(ERROR)
 
 
-def test_five_bytes_wait_and_a_sixth_is_lost(uarte: Line) -> None:
+def test_sixth_unread_byte_is_lost(uarte: Line) -> None:
     uarte.buffer(RX_BUFFER, BUFFER, 1)
     uarte.put(START_RX, 1)
     uarte.machine.console_input(b"1234567")
@@ -240,7 +242,7 @@ def test_five_bytes_wait_and_a_sixth_is_lost(uarte: Line) -> None:
     assert (uarte.get(TIMEOUT), uarte.get(END_RX), uarte.get(RX_BUFFER + AMOUNT)) == (1, 1, 6)
 
 
-def test_a_shortcut_starts_the_next_buffer_by_itself(uarte: Line) -> None:
+def test_shortcut_starts_the_next_buffer(uarte: Line) -> None:
     uarte.buffer(RX_BUFFER, BUFFER, 2)
     uarte.put(0x200, 1 << 5)  # ENDRX_STARTRX
     uarte.put(START_RX, 1)
@@ -253,14 +255,14 @@ def test_a_shortcut_starts_the_next_buffer_by_itself(uarte: Line) -> None:
 
 
 @pytest.mark.parametrize("task", [START_RX, START_TX])
-def test_a_buffer_in_flash_is_refused(uarte: Line, task: int) -> None:
+def test_buffer_in_flash_is_refused(uarte: Line, task: int) -> None:
     uarte.buffer(RX_BUFFER, 0x1000, 1)
     uarte.buffer(TX_BUFFER, 0x1000, 1)
     with pytest.raises(BusError):
         uarte.put(task, 1)
 
 
-def test_the_real_time_counter_has_no_event_that_is_not_enabled() -> None:
+def test_rtc_event_needs_enabling() -> None:
     machine = BoardModel(boards.load("nrf52840dk").machine_spec())
     rtc1, compared = 0x40011000, 0x140
 

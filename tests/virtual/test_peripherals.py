@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SysTick, TIM2, USART3, clocks and GPIO tick by instructions and show the flags of RM0385."""
+"""SysTick, TIM2, USART3, clocks and GPIO run by instructions and set the flags of RM0385."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from tests.virtual.target import Target
 
 SYSTICK, TIM2, USART3, DWT = 0xE000E010, 0x40000000, 0x40004800, 0xE0001000
 UIF = 1
-COMPARED = 0x1E  # of four channels whose compare value is 0 (RM0385, 23.4.5)
+COMPARED = 0x1E  # four channels with the compare value 0 (RM0385, 23.4.5)
 ORE, IDLE, RXNE, TC, TXE = 1 << 3, 1 << 4, 1 << 5, 1 << 6, 1 << 7
 
 LOOP = "1: subs r2, #1\nbne 1b\n"  # two instructions a round
 
 
 def _systick(target: Target, reload: int, rounds: int, control: int = 7) -> int:
-    """Return how many SysTick interrupts a loop of 2 * rounds instructions sees."""
+    """Number of SysTick interrupts in a loop of 2 * rounds instructions."""
     target.run(
         f"""
         handler reset
@@ -40,14 +40,14 @@ def _systick(target: Target, reload: int, rounds: int, control: int = 7) -> int:
 
 
 @pytest.mark.parametrize("reload", [99, 999, 0xFFFF])
-def test_systick_comes_every_reload_plus_one_instructions(target: Target, reload: int) -> None:
+def test_systick_period_is_reload_plus_one(target: Target, reload: int) -> None:
     instructions = 2 * 100_000
     interrupts = _systick(target, reload, 100_000)
-    # The handler's two instructions take their ticks too.
+    # The handler's two instructions also count.
     assert interrupts == (instructions + 2 * interrupts) // (reload + 1)
 
 
-def test_systick_by_its_external_clock_is_eight_times_slower(target: Target) -> None:
+def test_systick_external_clock_is_divided_by_eight(target: Target) -> None:
     interrupts = _systick(target, 99, 100_000, control=3)
     assert interrupts == (200_000 + 2 * interrupts) // 800
 
@@ -79,7 +79,7 @@ def test_systick_counts_down_reloads_and_flags(target: Target) -> None:
     assert [target.register(number) for number in (5, 8, 9)] == [5, 5 | 1 << 16, 5]
 
 
-def test_systick_waits_while_a_debugger_holds_the_core(target: Target) -> None:
+def test_systick_stops_while_the_core_is_halted(target: Target) -> None:
     target.load(
         f"""
         handler reset
@@ -141,7 +141,7 @@ def test_tim2_interrupts_at_its_rate(target: Target) -> None:
     assert interrupts == (200_000 + 4 * interrupts) // 1000
 
 
-def test_tim2_counts_32_bits_and_flags_without_interrupting(target: Target) -> None:
+def test_tim2_counts_32_bits_and_sets_flags(target: Target) -> None:
     target.run(
         f"""
         {TIM2_START}
@@ -160,7 +160,7 @@ def test_tim2_counts_32_bits_and_flags_without_interrupting(target: Target) -> N
     assert [target.register(number) for number in (2, 3, 4, 5)] == [0xFFFFFFFE, 0, 1, UIF | COMPARED]
 
 
-def test_tim2_in_one_pulse_mode_stops_by_itself(target: Target) -> None:
+def test_tim2_stops_in_one_pulse_mode(target: Target) -> None:
     target.run(
         f"""
         {TIM2_START}
@@ -179,7 +179,7 @@ def test_tim2_in_one_pulse_mode_stops_by_itself(target: Target) -> None:
     assert [target.register(number) for number in (3, 4, 5)] == [8, 0, UIF | COMPARED]
 
 
-def test_tim2_preloads_arr_if_asked(target: Target) -> None:
+def test_tim2_preloads_arr(target: Target) -> None:
     target.run(
         f"""
         {TIM2_START}
@@ -211,7 +211,7 @@ UART = f"""
 """
 
 
-def test_usart_sends_and_times_its_flags(target: Target) -> None:
+def test_usart_flags_follow_the_line(target: Target) -> None:
     target.poke(DWT, 1)
     target.run(
         f"""
@@ -241,7 +241,7 @@ def test_usart_sends_and_times_its_flags(target: Target) -> None:
     assert 180 <= target.register(7) - target.register(6) <= 204
 
 
-def test_usart_sends_nothing_while_it_is_off(target: Target) -> None:
+def test_disabled_usart_sends_nothing(target: Target) -> None:
     target.run(f"handler reset\n{UART}\nmovs r1, #'x'\nstr r1, [r0, #0x28]\ndone")
     assert bytes(target.output) == b""
 
@@ -303,7 +303,7 @@ def test_usart_receives_by_interrupt(target: Target) -> None:
     assert bytes(target.output) == b"anybody there?"
 
 
-def test_usart_loses_what_is_not_read_in_time(target: Target) -> None:
+def test_usart_overrun_loses_data(target: Target) -> None:
     target.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
     for _ in range(12):
         target.step()
@@ -316,7 +316,7 @@ def test_usart_loses_what_is_not_read_in_time(target: Target) -> None:
     assert target.peek(USART3 + 0x1C) & (ORE | RXNE) == 0
 
 
-def test_usart_tells_an_idle_line_a_character_after_the_last(target: Target) -> None:
+def test_usart_detects_an_idle_line(target: Target) -> None:
     # r4 counts rounds of six instructions from the first character's end to IDLE. The store ends polling.
     target.load(
         f"""
@@ -351,11 +351,11 @@ def test_usart_tells_an_idle_line_a_character_after_the_last(target: Target) -> 
     target.resume()
     target.wait_for_halt()
     assert not target.register(6) & IDLE
-    assert 300 - 12 <= 6 * target.register(4) <= 300 + 12  # two more characters, and the time of one
+    assert 300 - 12 <= 6 * target.register(4) <= 300 + 12  # two more characters, and one idle character
     assert [target.register(number) & IDLE for number in (3, 5)] == [0, 0]
 
 
-def test_usart_character_in_time_ends_the_idle_wait(target: Target) -> None:
+def test_usart_character_restarts_idle_detection(target: Target) -> None:
     target.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
     while not target.peek(USART3) & 1:
         target.step()
@@ -375,9 +375,7 @@ def test_usart_character_in_time_ends_the_idle_wait(target: Target) -> None:
 @pytest.mark.parametrize(
     ("enables", "typed", "flag"), [("#0x15", b"a", IDLE), ("#0x05", b"ab", ORE)], ids=["IDLEIE", "EIE"]
 )
-def test_usart_interrupts_for_an_idle_line_and_for_an_error(
-    target: Target, enables: str, typed: bytes, flag: int
-) -> None:
+def test_usart_interrupts_for_idle_and_error(target: Target, enables: str, typed: bytes, flag: int) -> None:
     target.load(
         f"""
         handler reset
@@ -410,7 +408,7 @@ def test_usart_interrupts_for_an_idle_line_and_for_an_error(
     assert not target.peek(USART3 + 0x1C) & flag
 
 
-def test_clocks_are_ready_when_they_are_on(target: Target) -> None:
+def test_enabled_clocks_are_ready(target: Target) -> None:
     rcc, pwr = 0x40023800, 0x40007000
     assert target.peek(rcc) == 0x83
     target.poke(rcc, 0x01010083)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory protection of a virtual Cortex-M4 and M33, held against QEMU's: see ``test_against_qemu``."""
+"""Memory protection of a virtual Cortex-M4 and M33 against QEMU; see ``test_against_qemu``."""
 
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 from tests.virtual.target import Target
 from tests.virtual.test_against_qemu import MACROS, WORDS, compare, run_qemu
-from tests.virtual.test_cortex_m33 import L5Bench
+from tests.virtual.test_cortex_m33 import L5Target
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def target(tmp_path: Path) -> Iterator[Target]:
         yield target
 
 
-# Regions: everything readable and writable; then the number, address and attributes of the one tried.
+# Macros: define a region by number, address and attributes; try an access.
 PROTECT = """
 .macro region number, address, attributes
 set 0xE000ED98, \\number
@@ -87,7 +87,7 @@ note r7
     + [0x13000009, 0x03000009, 0x06008113, 0x0600FE11, 0x0000000B, 0x00000008],
     ids=hex,
 )
-def test_a_region_protects_memory(target: Target, tmp_path: Path, attributes: int) -> None:
+def test_region_protects_memory(target: Target, tmp_path: Path, attributes: int) -> None:
     control = 1 + 4 * (attributes >> 24 & 1)  # without and with PRIVDEFENA
     words = compare(
         target,
@@ -116,7 +116,7 @@ def test_a_region_protects_memory(target: Target, tmp_path: Path, attributes: in
         assert sum(word & 0x82 == 0x82 for word in words) == 28
 
 
-# Each ends in the handler that notes what was reported; R6 is where it began.
+# Each program ends in the handler that notes the report; R6 is the exception number.
 FAULTS = {
     "stacking": """
         set 0xE000ED1C, 0x20000000
@@ -198,7 +198,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_faults_of_protection(target: Target, tmp_path: Path, case: str) -> None:
+def test_protection_faults(target: Target, tmp_path: Path, case: str) -> None:
     report = """
         mrs r6, ipsr
         note r6
@@ -239,7 +239,7 @@ def test_faults_of_protection(target: Target, tmp_path: Path, case: str) -> None
     [(access << 1 | access >> 1, 0x1E1, 1 + 4 * (access & 1)) for access in range(4)]
     + [(2, 0x1, 5), (2, 0x1, 1), (2, 0x0, 5), (2, 0x2001, 5)],
 )
-def test_a_region_of_armv8_protects_memory(tmp_path: Path, base: int, limit: int, control: int) -> None:
+def test_armv8_region_protects_memory(tmp_path: Path, base: int, limit: int, control: int) -> None:
     program = f"""{MACROS}{PROTECT}
         set 0xE000EDC0, 0x44444444
         region 0, 0x08000006, 0x080FFFE1
@@ -262,15 +262,15 @@ def test_a_region_of_armv8_protects_memory(tmp_path: Path, base: int, limit: int
         {CHECK}
         dump
         """
-    with L5Bench(tmp_path, "nucleo-l552ze-q") as target:
+    with L5Target(tmp_path, "nucleo-l552ze-q") as target:
         target.run(program)
-        ours = [f"{word:#x}" for word in target.words("result", WORDS)]
-    # The same at the addresses of QEMU's board
+        words = [f"{word:#x}" for word in target.words("result", WORDS)]
+    # The same program at the addresses of QEMU's board.
     source, moved = (tmp_path / "program.s").read_text(), tmp_path / "moved.s"
     moved.write_text(source.replace("0x2000", "0x3800").replace("0x2001", "0x3801").replace("0x080", "0x100"))
     flags = ["-mcpu=cortex-m33", "-mthumb", "-nostdlib", "-Wl,--section-start=.vectors=0x10000000,-e,reset"]
     flags += ["-Wl,-Ttext=0x10000200,-Tbss=0x38010000,--no-warn-rwx-segments"]
     subprocess.run(["arm-none-eabi-gcc", *flags, "-o", tmp_path / "moved.elf", moved], check=True, timeout=60)
-    theirs = run_qemu("mps2-an505", tmp_path / "moved.elf")
-    assert ours[2:] == theirs[2:]
-    assert [int(word, 16) & 0xFFFF for word in ours[:2]] == [int(word, 16) & 0xFFFF for word in theirs[:2]]
+    qemu_words = run_qemu("mps2-an505", tmp_path / "moved.elf")
+    assert words[2:] == qemu_words[2:]
+    assert [int(word, 16) & 0xFFFF for word in words[:2]] == [int(word, 16) & 0xFFFF for word in qemu_words[:2]]

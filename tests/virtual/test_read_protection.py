@@ -9,7 +9,7 @@ from tests.virtual.target import FLASH, Target
 from utvm.virtual.bus import BusError
 from utvm.virtual.dap import SwDebugPort
 
-# Option keys, option register, shift of RDP in it; where to start the programming, and by which bits.
+# Option keys, option register, shift of RDP in it; control register and its start bit.
 CHIPS = {
     "nucleo-l4r5zi": (0x4002200C, 0x40022020, 0, 0x40022014, 1 << 17),
     "nucleo-l552ze-q": (0x40022010, 0x40022040, 0, 0x40022028, 1 << 17),
@@ -19,7 +19,7 @@ KEYS = {"nucleo-l4r5zi": 0x40022008, "nucleo-l552ze-q": 0x40022008, "nucleo-h743
 
 
 def _set_level(target: Target, board: str, level: int) -> int:
-    """Program RDP and return it as it is then."""
+    """Program RDP and return its value afterwards."""
     option_keys, register, shift, control, start = CHIPS[board]
     for key in (0x45670123, 0xCDEF89AB):
         target.poke(KEYS[board], key)
@@ -32,7 +32,7 @@ def _set_level(target: Target, board: str, level: int) -> int:
 
 
 @pytest.mark.parametrize("board", CHIPS)
-def test_level_1_hides_the_flash_and_its_end_erases(tmp_path: Path, board: str) -> None:
+def test_level_1_hides_the_flash(tmp_path: Path, board: str) -> None:
     with Target(tmp_path, board) as target:
         memory = next(memory for memory in target.machine._bus.memories if memory.start == FLASH)
         memory.bytes[:4] = b"\x78\x56\x34\x12"
@@ -51,7 +51,7 @@ def test_level_1_hides_the_flash_and_its_end_erases(tmp_path: Path, board: str) 
         assert target.peek(FLASH) == 0xFFFFFFFF
 
 
-def test_approtect_closes_the_port_from_the_next_reset_until_all_is_erased(tmp_path: Path) -> None:
+def test_approtect_blocks_the_port_until_erased(tmp_path: Path) -> None:
     with Target(tmp_path, "nrf52840dk") as target:
         port = SwDebugPort(target.machine, target.machine.port_ids)
 

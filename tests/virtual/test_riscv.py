@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hart of a virtual RISC-V board: what it counts, stops at and traps, for programs that binutils assembles."""
+"""The hart of a virtual RISC-V board: counts, debug events and traps of assembled programs."""
 
 import subprocess
 from pathlib import Path
@@ -19,7 +19,7 @@ _BY_NAME = {"ra": 1, "sp": 2, "t0": 5, "t1": 6, "t2": 7, "s0": 8, "a0": 10, "a1"
 
 
 class Target:
-    """A hart with a program in its memory, about to execute it."""
+    """A hart with a program in memory, halted before it."""
 
     def __init__(self, folder: Path, isa: str, program: str) -> None:
         source, image = folder / "program.s", folder / "program.elf"
@@ -44,13 +44,13 @@ class Target:
         return self.core.read_x(_BY_NAME[name])
 
     def trigger(self, address: int, accesses: int, control: int = 1 << 12 | 1 << 6) -> None:
-        """Set the first trigger, by default for a debugger and machine mode (mcontrol: action 1, m)."""
+        """Set the first trigger, by default to halt in machine mode (mcontrol: action 1, m)."""
         dmode = 1 << (self.core.xlen - 5)
         self.core.write_trigger(TDATA1, dmode | control | accesses, debugger=True)
         self.core.write_trigger(TDATA2, address, debugger=True)
 
     def run(self) -> None:
-        """Run until it halts, or for 100 instructions or traps."""
+        """Run until a halt, or for 100 instructions or traps."""
         self.hart.stop_requested = True
         self.hart.halted = False
         self.hart.run(100)
@@ -90,30 +90,28 @@ _CASES += [
 
 
 def _address(text: str) -> int:
-    """Return where an instruction of the table goes, by what is written."""
-    place = text.rsplit(maxsplit=1)[-1]
-    return _DATA + 0x1000 + int(place.partition("(")[0] or 0)
+    """Address that an instruction of the table accesses, from its text."""
+    operand = text.rsplit(maxsplit=1)[-1]
+    return _DATA + 0x1000 + int(operand.partition("(")[0] or 0)
 
 
 @pytest.mark.parametrize(("isa", "text", "access"), _CASES)
-def test_a_trigger_stops_before_what_reads_or_writes_an_address(
-    isa: str, text: str, access: int, tmp_path: Path
-) -> None:
+def test_trigger_stops_before_an_access(isa: str, text: str, access: int, tmp_path: Path) -> None:
     target = Target(tmp_path, isa, f".option norvc\n nop\n .option rvc\n {text}\n ebreak")
     target.hart.ebreak_halts = frozenset({MACHINE})
     target.core.write_csr(0x300, 1 << 13)  # mstatus: the floating-point unit is on
-    for wanted in (LOAD, STORE):
+    for kind in (LOAD, STORE):
         target.core.pc = _CODE
         target.set(s0=_DATA + 0x1000, sp=_DATA + 0x1000)
-        target.trigger(_address(text), wanted)
+        target.trigger(_address(text), kind)
         target.run()
         stopped = target.hart.cause == TRIGGER and target.core.pc == _CODE + 4
-        assert stopped == bool(wanted & access)
+        assert stopped == bool(kind & access)
 
 
 @pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
-def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: Path) -> None:
-    """Causes: Volume II, table 3.6. Nothing of an instruction that traps is counted."""
+def test_trap_has_cause_and_value(isa: str, tmp_path: Path) -> None:
+    """Causes: Volume II, table 3.6. A trapping instruction is not counted."""
     target = Target(
         tmp_path,
         isa,
@@ -130,20 +128,20 @@ def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: P
         (0xC0001073, 2, 0xC0001073),  # unimp
         (0x00000073, 11, 0),  # ecall
     ):
-        place = _DATA + 0x100
-        target.bus.write(place, instruction.to_bytes(4, "little"))
-        target.core.pc = place
+        code = _DATA + 0x100
+        target.bus.write(code, instruction.to_bytes(4, "little"))
+        target.core.pc = code
         target.set(s0=_NOWHERE)
         before = target.core.state.count
         target.run()
         assert (target.get("a0"), target.get("a1")) == (cause, value)
-        assert target.get("t1") == (_NOWHERE if cause == 1 else place)
+        assert target.get("t1") == (_NOWHERE if cause == 1 else code)
         retired = 1 if cause == 1 else 0
         assert target.core.state.count - before == retired + 3
 
 
-def test_protected_memory_cannot_be_written_and_says_where(tmp_path: Path) -> None:
-    """A locked entry forbids its range in machine mode too (Volume II, 3.7.1)."""
+def test_write_to_protected_memory_is_a_fault(tmp_path: Path) -> None:
+    """A locked entry also protects its range from machine mode (Volume II, 3.7.1)."""
     target = Target(tmp_path, "rv32imafc", "c.swsp a0, 252(sp)\n ebreak\n .balign 4\n handler: ebreak")
     target.hart.ebreak_halts = frozenset({MACHINE})
     for number, value in ((0x3B0, _DATA >> 2), (0x3B1, _DATA + 0x1000 >> 2), (0x3A0, 0x8800), (0x305, _CODE + 4)):
@@ -158,18 +156,18 @@ def test_protected_memory_cannot_be_written_and_says_where(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
-def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
+def test_steps_and_runs_have_equal_counts(isa: str, tmp_path: Path) -> None:
     rounds = 7
     program = f"li t0, {rounds}\n 1: csrr t1, minstret\n addi t0, t0, -1\n bnez t0, 1b\n csrr t2, minstret\n ebreak"
     stepped = Target(tmp_path, isa, program)
     for _ in range(1 + 3 * rounds + 1):
         stepped.hart.step()
-    ran = Target(tmp_path, isa, program)
-    ran.hart.ebreak_halts = frozenset({MACHINE})
-    ran.run()
-    assert stepped.core.state.count == ran.core.state.count == 1 + 3 * rounds + 1
-    assert stepped.get("t2") == ran.get("t2") == 1 + 3 * rounds
-    assert stepped.core.pc == ran.core.pc
+    running = Target(tmp_path, isa, program)
+    running.hart.ebreak_halts = frozenset({MACHINE})
+    running.run()
+    assert stepped.core.state.count == running.core.state.count == 1 + 3 * rounds + 1
+    assert stepped.get("t2") == running.get("t2") == 1 + 3 * rounds
+    assert stepped.core.pc == running.core.pc
 
 
 def test_trigger_stops_before_an_instruction(tmp_path: Path) -> None:
@@ -187,8 +185,8 @@ def test_trigger_stops_before_an_instruction(tmp_path: Path) -> None:
     assert target.get("a0") == 3
 
 
-def test_a_uart_has_sixteen_bytes_at_a_time_and_loses_none(tmp_path: Path) -> None:
-    """As the TL16C550C's FIFO, whatever the program takes for it: here it looks for a byte, over and over."""
+def test_uart_fifo_has_sixteen_bytes_and_loses_none(tmp_path: Path) -> None:
+    """As the TL16C550C's FIFO, for a program that polls."""
     target = Target(
         tmp_path,
         "rv32imafc",
@@ -203,8 +201,8 @@ def test_a_uart_has_sixteen_bytes_at_a_time_and_loses_none(tmp_path: Path) -> No
     sent = bytes(range(1, 101))
     uart.input.receive(sent)
     target.run()
-    taken = target.get("a1") - _DATA
-    assert 0 < taken <= 16
+    count = target.get("a1") - _DATA
+    assert 0 < count <= 16
     for _ in range(1000):
         target.run()
     assert target.bus.read(_DATA, 101) == sent + b"\0"
@@ -214,8 +212,8 @@ _BOTH = pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
 
 
 @_BOTH
-def test_misa_has_the_letters_of_the_core_and_user_mode(isa: str, tmp_path: Path) -> None:
-    """Volume II, 3.1.1. What misa lacks is an illegal instruction: satp of S, and D of a core without it."""
+def test_misa_has_the_extensions_of_the_core(isa: str, tmp_path: Path) -> None:
+    """Volume II, 3.1.1. Missing extensions are illegal instructions: satp (S), and D on a core without it."""
     satp = "csrr a0, satp\n li t1, 0"
     double = ".word 0x02007053 # fadd.d ft0, ft0, ft0\n li t1, 0"
     for text in (satp, double):
@@ -235,8 +233,8 @@ def test_misa_has_the_letters_of_the_core_and_user_mode(isa: str, tmp_path: Path
 
 
 @_BOTH
-def test_a_program_goes_to_user_mode_and_comes_back(isa: str, tmp_path: Path) -> None:
-    """Causes and MPP: Volume II, table 3.6 and 3.1.6.1. There is no CSR of machine mode in user mode."""
+def test_program_enters_and_leaves_user_mode(isa: str, tmp_path: Path) -> None:
+    """Causes and MPP: Volume II, table 3.6 and 3.1.6.1. CSRs of machine mode are illegal in user mode."""
     target = Target(
         tmp_path,
         isa,
@@ -255,8 +253,8 @@ def test_a_program_goes_to_user_mode_and_comes_back(isa: str, tmp_path: Path) ->
     assert target.core.privilege == MACHINE
 
 
-def test_mip_shows_what_devices_want(tmp_path: Path) -> None:
-    """Volume II, 3.1.9: bit 7 is the timer's, and only the timer clears it."""
+def test_mip_shows_pending_interrupts(tmp_path: Path) -> None:
+    """Volume II, 3.1.9: bit 7 belongs to the timer, and only the timer clears it."""
     target = Target(tmp_path, "rv32imafc", "csrr a0, mip\n csrw mip, zero\n csrr a1, mip\n ebreak")
     target.hart.ebreak_halts = frozenset({MACHINE})
     clint = Clint(target.hart, 100)
@@ -269,7 +267,7 @@ def test_mip_shows_what_devices_want(tmp_path: Path) -> None:
     assert target.get("a0") == target.get("a1") == 1 << 7
 
 
-def test_a_debugger_sees_fcsr_while_the_unit_is_off(tmp_path: Path) -> None:
+def test_fcsr_is_readable_with_floats_disabled(tmp_path: Path) -> None:
     target = Target(tmp_path, "rv32imafc", "ebreak")
     assert target.core.write_csr(3, 0x61)
     assert [target.core.read_csr(number) for number in (1, 2, 3)] == [1, 3, 0x61]
@@ -277,8 +275,8 @@ def test_a_debugger_sees_fcsr_while_the_unit_is_off(tmp_path: Path) -> None:
 
 
 @_BOTH
-def test_triggers_are_the_program_s_too(isa: str, tmp_path: Path) -> None:
-    """External Debug Support 0.13.2, 5.2: a program sets one that raises a breakpoint, and no debugger's."""
+def test_program_sets_its_own_triggers(isa: str, tmp_path: Path) -> None:
+    """External Debug Support 0.13.2, 5.2: a program may set a breakpoint trigger, but not change a debugger's."""
     target = Target(
         tmp_path,
         isa,
@@ -294,7 +292,7 @@ def test_triggers_are_the_program_s_too(isa: str, tmp_path: Path) -> None:
     target.run()
     assert (target.get("a0"), target.get("a1"), target.get("t0")) == (1, 1 << 2, 3)
     assert target.get("s0") == target.get("t2")
-    # Of type mcontrol; entering Debug Mode is the debugger's to choose.
+    # Type mcontrol; only a debugger may select an entry into Debug Mode.
     assert target.get("t1") == 2 << (target.core.xlen - 4) | 0x45
     target.core.write_csr(TSELECT, 0)
     assert (target.core.read_csr(TDATA1) or 0) & LOAD

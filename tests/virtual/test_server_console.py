@@ -36,13 +36,13 @@ def connect(server: ConsoleServer) -> socket.socket:
 def receive(client: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        part = client.recv(size - len(data))
-        assert part, "the server closed the connection"
-        data += part
+        chunk = client.recv(size - len(data))
+        assert chunk, "the server closed the connection"
+        data += chunk
     return data
 
 
-def test_every_client_sees_all_output_from_the_beginning(server: ConsoleServer) -> None:
+def test_clients_receive_all_output(server: ConsoleServer) -> None:
     early = connect(server)
     server.backlog.append(b"boot\r\n")
     assert receive(early, 6) == b"boot\r\n"
@@ -52,15 +52,15 @@ def test_every_client_sees_all_output_from_the_beginning(server: ConsoleServer) 
     assert receive(early, 7) == b"ready\r\n"
 
 
-def test_what_clients_type_goes_in(server: ConsoleServer, typed: SimpleQueue[bytes]) -> None:
-    # Nobody can tell whose a connection was that is closed before it is accepted: it is refused.
+def test_input_of_clients_is_received(server: ConsoleServer, typed: SimpleQueue[bytes]) -> None:
+    # The server refuses connections that are closed before it accepts them: it cannot identify their owner.
     for letter in (b"a", b"b"):
         with connect(server) as client:
             client.sendall(letter)
             assert typed.get(timeout=5.0) == letter
 
 
-def test_a_client_that_leaves_harms_nobody(server: ConsoleServer) -> None:
+def test_leaving_client_does_not_disturb_others(server: ConsoleServer) -> None:
     leaving, staying = connect(server), connect(server)
     leaving.close()
     for _ in range(3):
@@ -68,15 +68,15 @@ def test_a_client_that_leaves_harms_nobody(server: ConsoleServer) -> None:
     assert receive(staying, 300_000) == b"x" * 300_000
 
 
-def test_a_client_that_does_not_read_holds_nobody_up(server: ConsoleServer) -> None:
-    deaf = connect(server)
+def test_slow_client_does_not_block_others(server: ConsoleServer) -> None:
+    slow = connect(server)
     server.backlog.append(b"y" * 900_000)
     assert receive(connect(server), 900_000) == b"y" * 900_000
-    deaf.close()
+    slow.close()
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(1, 50))
-def test_the_backlog_keeps_the_last_bytes(outputs: list[bytes], limit: int) -> None:
+def test_backlog_holds_the_last_bytes(outputs: list[bytes], limit: int) -> None:
     backlog = Backlog(limit)
     for output in outputs:
         backlog.append(output)
@@ -85,11 +85,11 @@ def test_the_backlog_keeps_the_last_bytes(outputs: list[bytes], limit: int) -> N
 
 
 @given(st.lists(st.binary(max_size=30)))
-def test_reading_along_loses_nothing(outputs: list[bytes]) -> None:
+def test_concurrent_reads_lose_nothing(outputs: list[bytes]) -> None:
     backlog = Backlog(30)
-    position, seen = 0, b""
+    position, received = 0, b""
     for output in outputs:
         backlog.append(output)
         data, position = backlog.read(position, timeout=0.0)
-        seen += data
-    assert seen == b"".join(outputs)
+        received += data
+    assert received == b"".join(outputs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m utvm.virtual`` as a process: its one line, its end, what it says to bad input."""
+"""``python -m utvm.virtual`` as a process: its ready line, its end, and bad input."""
 
 import contextlib
 import re
@@ -37,8 +37,8 @@ def feed(process: subprocess.Popen[str], text: str) -> None:
 
 def finish(*arguments: str, stdin: str) -> tuple[int, str]:
     with start(*arguments) as process:
-        _, said = process.communicate(stdin, timeout=30)
-        return process.returncode, said
+        _, errors = process.communicate(stdin, timeout=30)
+        return process.returncode, errors
 
 
 def is_closed(client: socket.socket) -> bool:
@@ -49,7 +49,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_listens_and_ends_when_told(board: Board, number: int) -> None:
+def test_server_prints_its_ports_and_ends_at_a_signal(board: Board, number: int) -> None:
     with start("--serial=ME") as process:
         feed(process, board.machine_spec().model_dump_json())
         assert process.stdout
@@ -62,7 +62,7 @@ def test_it_says_where_it_listens_and_ends_when_told(board: Board, number: int) 
         assert "Traceback" not in process.communicate()[1]
 
 
-def test_a_signal_switches_its_power_off_and_on(board: Board) -> None:
+def test_signal_cycles_the_power(board: Board) -> None:
     with start() as process:
         feed(process, board.machine_spec().model_dump_json())
         assert process.stdout
@@ -74,7 +74,7 @@ def test_a_signal_switches_its_power_off_and_on(board: Board) -> None:
         assert process.wait(timeout=5.0) == 0
 
 
-def test_its_probe_on_usb_is_unplugged_by_a_signal(board: Board) -> None:
+def test_signal_unplugs_the_usb_probe(board: Board) -> None:
     with start("--usb=cmsis-dap", "--serial=ME") as process:
         feed(process, board.machine_spec().model_dump_json())
         assert process.stdout
@@ -96,45 +96,45 @@ def test_its_probe_on_usb_is_unplugged_by_a_signal(board: Board) -> None:
         assert "Traceback" not in process.communicate()[1]
 
 
-@pytest.mark.parametrize("place", ["nowhere", "70000", "unix:/nowhere/at/all", "unix:/" + 200 * "long"])
-def test_a_place_that_usb_cannot_be_at(board: Board, place: str) -> None:
-    code, said = finish("--usb=st-link", f"--usb-listen={place}", stdin=board.machine_spec().model_dump_json())
+@pytest.mark.parametrize("address", ["nowhere", "70000", "unix:/nowhere/at/all", "unix:/" + 200 * "long"])
+def test_invalid_usb_address_is_refused(board: Board, address: str) -> None:
+    code, errors = finish("--usb=st-link", f"--usb-listen={address}", stdin=board.machine_spec().model_dump_json())
     assert code == 2
-    assert "cannot listen" in said
-    assert "Traceback" not in said
+    assert "cannot listen" in errors
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize("serial", ["", "two words", "é", 33 * "x"])
-def test_a_serial_number_that_no_probe_could_have(board: Board, serial: str) -> None:
-    code, said = finish(f"--serial={serial}", stdin=board.machine_spec().model_dump_json())
+def test_invalid_serial_number_is_refused(board: Board, serial: str) -> None:
+    code, errors = finish(f"--serial={serial}", stdin=board.machine_spec().model_dump_json())
     assert code == 2
-    assert "1 to 32" in said
+    assert "1 to 32" in errors
 
 
-def test_a_specification_that_is_none() -> None:
-    code, said = finish(stdin='{"name": "x"}')
+def test_invalid_specification_is_refused() -> None:
+    code, errors = finish(stdin='{"name": "x"}')
     assert code == 2
-    assert "not a machine specification" in said
-    assert "Traceback" not in said
+    assert "not a machine specification" in errors
+    assert "Traceback" not in errors
 
 
-def test_a_port_that_is_taken(board: Board) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, said = finish(f"--stlink-port={taken.getsockname()[1]}", stdin=board.machine_spec().model_dump_json())
+def test_port_in_use_is_refused(board: Board) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        code, errors = finish(f"--stlink-port={used.getsockname()[1]}", stdin=board.machine_spec().model_dump_json())
     assert code == 2
-    assert "in use" in said
-    assert "Traceback" not in said
+    assert "in use" in errors
+    assert "Traceback" not in errors
 
 
-def test_ctrl_c_while_it_is_loaded_leaves_no_traceback() -> None:
-    words = [sys.executable, "-X", "importtime", "-m", "utvm.virtual"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_ctrl_c_during_imports_has_no_traceback() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "utvm.virtual"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        said = ""
-        # Some of what it loads is there, and some is not.
-        while "utvm.errors" not in said:
-            said = process.stderr.readline()
-            assert said, "it ended by itself"
+        line = ""
+        # Some of its modules are imported, and some are not.
+        while "utvm.errors" not in line:
+            line = process.stderr.readline()
+            assert line, "it ended by itself"
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait() == -signal.SIGINT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wires of a virtual STM32: pins that suites see and drive, channels of timers, requests of DMA, and clocks.
+"""Signals of a virtual STM32: pins that suites read and drive, timer channels, DMA requests, and clocks.
 
 Expected values are computed from RM0385, sections 8, 15, 16 and 23.
 """
@@ -28,7 +28,7 @@ GPIOB, GPIOC, TIM3, TIM1, ADC, DMA1, RCC, RTC = (
 
 
 class Wires:
-    """Gives :class:`Pin` the debug port's view of a model."""
+    """Adapts a model's memory for :class:`Pin`."""
 
     def __init__(self, machine: BoardModel) -> None:
         self.read_memory: Callable[[int, int], bytes] = machine.read
@@ -60,7 +60,7 @@ def test_edges_of_an_output_have_their_ticks(target: Target) -> None:
     assert led.edges() == []
 
 
-def test_an_input_is_driven_until_that_ends(target: Target) -> None:
+def test_input_is_driven_until_released(target: Target) -> None:
     button = pin_of(target, "PC13")
     read = f"handler reset\nldr r0, ={GPIOC + 0x10:#x}\nldr r1, [r0]\nlsrs r1, #13\ndone"
     button.drive(True)
@@ -71,19 +71,19 @@ def test_an_input_is_driven_until_that_ends(target: Target) -> None:
     assert button.level is False
 
 
-def test_a_name_that_no_pin_has_is_refused(target: Target) -> None:
+def test_unknown_pin_is_refused(target: Target) -> None:
     for name in ("PX1", "TIM3_CH9", "a name of more than 16 letters"):
         with pytest.raises(BoardError, match="there is no pin"):
             pin_of(target, name)
     assert pin_of(target, "TIM3_CH1").level is None
 
 
-def test_the_core_has_no_window_to_the_signals(target: Target) -> None:
+def test_signals_are_not_mapped_for_the_core(target: Target) -> None:
     target.run("handler reset\nldr r0, =0xF1000000\nldr r1, [r0]\ndone\nhandler hard_fault\nmovs r4, #1\ndone")
     assert target.register(4) == 1
 
 
-def test_pins_of_the_nrf52840_are_driven_and_seen() -> None:
+def test_pins_of_the_nrf52840_are_driven_and_read() -> None:
     machine = BoardModel(boards.load("nrf52840dk").machine_spec())
     led, button = (Pin(Wires(machine), name) for name in ("P0.13", "P1.03"))
     for address, value in ((0x50000518, 1 << 13), (0x50000508, 1 << 13)):  # DIRSET, OUTSET (6.9.2)
@@ -122,7 +122,7 @@ def test_pwm_has_its_period_and_duty(target: Target) -> None:
     assert falls[0] - rises[0] in (30, 30 - 100)
 
 
-def test_an_edge_captures_the_counter_and_starts_it_anew(target: Target) -> None:
+def test_edge_captures_and_resets_the_counter(target: Target) -> None:
     signal = pin_of(target, "TIM3_CH2")
     target.load(_start(TIM3, 100))
     for offset, value in ((0x18, 0x0102), (0x20, 0x13), (0x08, 0x64)):  # CH1 falls; reset by TI2FP2
@@ -135,7 +135,7 @@ def test_an_edge_captures_the_counter_and_starts_it_anew(target: Target) -> None
     assert target.peek(TIM3 + 0x10) & 0x47 == 0x45 & ~4  # TIF and UIF; a read of CCR2 has cleared CC2IF
 
 
-def test_an_update_requests_dma(target: Target) -> None:
+def test_update_requests_dma(target: Target) -> None:
     stream = DMA1 + 0x10 + 2 * 0x18
     target.load(_start(TIM3, 60))
     target.poke(RAM, 0x11)
@@ -149,7 +149,7 @@ def test_an_update_requests_dma(target: Target) -> None:
     assert (target.peek(TIM3 + 0x34), target.peek(stream + 4)) == (0x22, 0)
 
 
-def test_conversions_go_on_and_their_values_to_memory(target: Target) -> None:
+def test_continuous_conversions_are_stored_by_dma(target: Target) -> None:
     stream = DMA1 + 0x400 + 0x10
     target.load("handler reset\nldr r2, =400\n1: subs r2, #1\nbne 1b\ndone")
     target.poke(ADC + 0x4C, 0x123)
@@ -165,7 +165,7 @@ def test_conversions_go_on_and_their_values_to_memory(target: Target) -> None:
     ("timer", "config", "cycles"),
     [(TIM3, 0, 1), (TIM3, 4 << 10, 1), (TIM3, 5 << 10, 2), (TIM3, 7 << 10, 8), (TIM1, 5 << 13, 2), (TIM1, 5 << 10, 1)],
 )
-def test_a_timer_has_twice_the_clock_of_a_divided_bus(target: Target, timer: int, config: int, cycles: int) -> None:
+def test_timer_has_twice_the_clock_of_a_divided_bus(target: Target, timer: int, config: int, cycles: int) -> None:
     # RM0385, 5.2 and 5.3.3
     target.run(
         f"handler reset\nldr r0, ={RCC:#x}\nldr r1, ={config:#x}\nstr r1, [r0, #8]\n"
@@ -176,7 +176,7 @@ def test_a_timer_has_twice_the_clock_of_a_divided_bus(target: Target, timer: int
     assert target.register(2) == 31 // cycles
 
 
-def test_a_button_is_a_tamper_and_a_time_stamp(target: Target) -> None:
+def test_pin_is_a_tamper_and_time_stamp_input(target: Target) -> None:
     button = pin_of(target, "PC13")
     target.poke(RTC + 0x08, 1 << 11)  # TSE at a rising edge
     target.poke(RTC + 0x40, 1)
@@ -184,7 +184,7 @@ def test_a_button_is_a_tamper_and_a_time_stamp(target: Target) -> None:
     assert target.peek(RTC + 0x0C) & (1 << 11 | 1 << 13) == 1 << 11 | 1 << 13
 
 
-def test_a_branch_to_itself_costs_no_instructions(target: Target) -> None:
+def test_branch_to_itself_takes_no_instructions(target: Target) -> None:
     target.run(
         """
         handler reset
@@ -208,7 +208,7 @@ def test_a_branch_to_itself_costs_no_instructions(target: Target) -> None:
     assert target.machine._cpu.now() > 99_000_000
 
 
-def test_a_step_passes_a_branch_to_itself(target: Target) -> None:
+def test_step_executes_a_branch_to_itself(target: Target) -> None:
     target.load("handler reset\nmovs r0, #1\nat: b .")
     for _ in range(3):
         target.step()

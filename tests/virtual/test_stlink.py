@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ST-Link's commands, as OpenOCD's driver sends them, on a stand-in board."""
+"""The ST-Link's commands, as OpenOCD's driver sends them, on a fake board."""
 
 import struct
 
@@ -16,7 +16,7 @@ DP = 0xFFFF
 
 
 class Host:
-    """Sends commands the way a host does, and unpacks replies."""
+    """Sends commands and unpacks replies, as a host does."""
 
     def __init__(self) -> None:
         self.board = FakeBoard()
@@ -44,7 +44,7 @@ def host() -> Host:
     return Host()
 
 
-def test_it_is_a_v2_1_that_openocd_takes_for_one(host: Host) -> None:
+def test_version_is_v2_1(host: Host) -> None:
     version, vendor, product = struct.unpack(">H", host.send(0xF1, reply=6)[:2]) + struct.unpack(
         "<HH", host.send(0xF1, reply=6)[2:]
     )
@@ -57,7 +57,7 @@ def test_target_voltage_is_3v3(host: Host) -> None:
     assert 2 * target * 1.2 / reference == pytest.approx(3.3, abs=0.01)
 
 
-def test_modes(host: Host) -> None:
+def test_mode_is_reported(host: Host) -> None:
     assert host.send(0xF5, reply=2)[0] == 2
     host.send(0xF2, 0x21)
     assert host.send(0xF5, reply=2)[0] == 1
@@ -68,7 +68,7 @@ def test_jtag_is_not_wired(host: Host) -> None:
 
 
 @pytest.mark.parametrize(("write", "read", "size"), [(0x08, 0x07, 6144), (0x48, 0x47, 6144), (0x0D, 0x0C, 64)])
-def test_blocks_up_to_the_limit(host: Host, write: int, read: int, size: int) -> None:
+def test_blocks_up_to_the_limit_are_transferred(host: Host, write: int, read: int, size: int) -> None:
     data = bytes(i * 7 & 0xFF for i in range(size))
     host.block(write, RAM, size, data)
     assert host.status()[0] == OK
@@ -85,7 +85,7 @@ def test_blocks_beyond_the_limit_are_refused(host: Host, write: int, size: int) 
 @pytest.mark.parametrize(
     ("order", "address", "size"), [(0x08, RAM + 2, 4), (0x08, RAM, 6), (0x48, RAM + 1, 2), (0x08, RAM, 8)]
 )
-def test_blocks_that_are_not_as_announced_are_refused(host: Host, order: int, address: int, size: int) -> None:
+def test_blocks_of_another_size_are_refused(host: Host, order: int, address: int, size: int) -> None:
     host.block(order, address, size, b"\xff" * (size if size != 8 else 4))
     assert host.status()[0] != OK
     assert not any(host.board.ram)
@@ -96,10 +96,10 @@ def test_blocks_use_accesses_of_their_width(host: Host, order: int, width: int) 
     host.board.accesses.clear()
     host.block(order, RAM, 8, bytes(8))
     sizes = {size for _, _, size in host.board.accesses}
-    assert sizes == ({8} if width == 4 else {width})  # the memory splits words itself
+    assert sizes == ({8} if width == 4 else {width})  # the memory splits blocks of words
 
 
-def test_a_fault_is_told_with_its_address_and_then_forgotten(host: Host) -> None:
+def test_fault_is_reported_once_with_its_address(host: Host) -> None:
     host.block(0x07, 0x60000000, 4)
     assert host.status() == (SWD_AP_FAULT, 0x60000000)
     host.block(0x08, RAM, 4, b"abcd")
@@ -107,27 +107,27 @@ def test_a_fault_is_told_with_its_address_and_then_forgotten(host: Host) -> None
     assert bytes(host.board.ram[:4]) == b"abcd"
 
 
-def test_words_in_place_do_not_move_on(host: Host) -> None:
+def test_words_without_increment_stay_at_one_address(host: Host) -> None:
     host.block(0x50, RAM, 8, b"abcdefgh")
     assert bytes(host.board.ram[:8]) == b"efgh\0\0\0\0"
     assert host.block(0x54, RAM, 8) == b"efghefgh"
 
 
-def test_an_access_port_that_is_not_there(host: Host) -> None:
+def test_missing_access_port_is_refused(host: Host) -> None:
     assert host.send(0xF2, 0x4B, 1, reply=2)[0] == 0x1D
     host.block(0x08, RAM, 4, b"abcd", access_port=1)
     assert host.status()[0] == 0x1D
     assert not any(host.board.ram)
 
 
-def test_registers_of_the_debug_port(host: Host) -> None:
+def test_debug_port_registers(host: Host) -> None:
     assert host.dap(DP, 0x00) == (OK, 0x5BA02477)
     assert host.dap(DP, 0x04) == (OK, 0xF0000000)
     assert host.dap(DP, 0x34)[1] & 0xF == 1  # bank 3: DLPIDR
     assert host.dap(0, 0xFC) == (OK, 0x74770001)
 
 
-def test_a_sticky_error_stands_until_the_host_clears_it(host: Host) -> None:
+def test_sticky_error_stays_until_cleared(host: Host) -> None:
     def write(port: int, register: int, value: int) -> int:
         return host.send(*struct.pack("<BBHHI", 0xF2, 0x46, port, register, value), reply=2)[0]
 
@@ -158,7 +158,7 @@ def test_mixed_accesses(host: Host) -> None:
     assert reply == (0, 0, 0, 0x12345678, OK, OK, OK, OK)
 
 
-def test_mixed_accesses_tell_which_one_failed(host: Host) -> None:
+def test_mixed_accesses_report_the_failed_one(host: Host) -> None:
     host.send(*struct.pack("<BBI", 0xF2, 0x51, 2), data=bytes([3, 3, 0, 0]) + struct.pack("<2I", RAM, 0x60000000))
     assert struct.unpack("<4I", host.send(0xF2, 0x52, reply=16)) == (0, 0, OK, SWD_AP_FAULT)
 
@@ -181,7 +181,7 @@ def test_debug_port_waits_for_power_up_after_a_power_cycle(host: Host) -> None:
     assert host.status()[0] == OK
 
 
-def test_the_reset_pin(host: Host) -> None:
+def test_reset_pin(host: Host) -> None:
     host.send(0xF2, 0x3C, 0, reply=2)
     assert host.board.reset_held
     host.send(0xF2, 0x3C, 1, reply=2)
@@ -190,7 +190,7 @@ def test_the_reset_pin(host: Host) -> None:
     assert (host.board.reset_held, host.board.resets) == (False, 2)
 
 
-def test_unknown_command_is_logged_and_answered_with_an_error(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_command_is_logged_and_refused(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     reply = host.send(0xF2, 0x99, reply=2)
     assert len(reply) == 2
     assert reply[0] not in (OK, 0)
@@ -198,7 +198,7 @@ def test_unknown_command_is_logged_and_answered_with_an_error(host: Host, caplog
 
 
 @given(st.binary(min_size=16, max_size=16), st.binary(max_size=80), st.integers(0, 600))
-def test_no_command_brings_the_probe_down(command: bytes, data: bytes, reply_size: int) -> None:
+def test_random_command_does_not_stop_the_probe(command: bytes, data: bytes, reply_size: int) -> None:
     host = Host()
     for group in (command[:1], b"\xf2"):
         assert len(host.probe.execute(group + command[1:], data, reply_size)) == reply_size
@@ -207,7 +207,7 @@ def test_no_command_brings_the_probe_down(command: bytes, data: bytes, reply_siz
 
 @pytest.mark.nightly
 @given(st.lists(st.tuples(st.integers(0, 0x60), st.binary(min_size=14, max_size=14), st.binary(max_size=400))))
-def test_no_row_of_commands_brings_the_probe_down(commands: list[tuple[int, bytes, bytes]]) -> None:
+def test_random_commands_do_not_stop_the_probe(commands: list[tuple[int, bytes, bytes]]) -> None:
     host = Host()
     for order, rest, data in commands:
         assert len(host.probe.execute(bytes([0xF2, order]) + rest, data, 64)) == 64
@@ -215,12 +215,12 @@ def test_no_row_of_commands_brings_the_probe_down(commands: list[tuple[int, byte
 
 
 @pytest.mark.parametrize("volts", [0.0, 0.4, 1.8, 5.0])
-def test_the_target_s_voltage_is_what_the_board_has(volts: float) -> None:
+def test_target_voltage_equals_the_board(volts: float) -> None:
     reference, target = struct.unpack("<II", StLink(FakeBoard(volts)).execute(b"\xf7".ljust(16, b"\0"), b"", 8))
     assert 2 * target * 1.2 / reference == pytest.approx(volts, abs=0.01)
 
 
-def test_a_board_without_power_does_not_answer_its_probe() -> None:
+def test_unpowered_board_does_not_reply() -> None:
     probe = StLink(FakeBoard(volts=0.2))
-    assert probe.execute(b"\xf2\x30\xa3".ljust(16, b"\0"), b"", 2)[0] == 0x09  # as a probe says that finds no core
+    assert probe.execute(b"\xf2\x30\xa3".ljust(16, b"\0"), b"", 2)[0] == 0x09  # the status for a missing core
     assert probe.execute(b"\xf5".ljust(16, b"\0"), b"", 2)[0] == 1  # no debug mode

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in the guest: what the project says of the probes there, by the kernel and the libusb that a user has.
+"""Detects probes in the guest, by the kernel and by libusb.
 
-Each line of its input is an order with its arguments; the answer is a line of JSON. One process answers all: to
-start a Python takes the guest ten seconds.
+An input line is a command with arguments; an output line is its result as JSON. One process runs all commands: the
+guest takes ten seconds to start Python.
 """
 
 import json
@@ -30,22 +30,22 @@ def detect() -> Any:
     return asdict(detect_probes(KNOWN))
 
 
-def both() -> Any:
-    """Ask both sources for the devices, and for the numbers of what is plugged in where they are."""
-    answers = []
+def detect_by_both() -> Any:
+    """Devices from both sources, and their addresses by USB path."""
+    results = []
     for source in (sysfs, libusb):
-        found = source.devices(NUMBERS, Probe)
-        answers.append([list(map(asdict, found)), [source.address(probe.usb_path) for probe in found]])
-    return answers
+        probes = source.devices(NUMBERS, Probe)
+        results.append([list(map(asdict, probes)), [source.address(probe.usb_path) for probe in probes]])
+    return results
 
 
-def afresh() -> None:
-    """Let libusb look around anew, as it does once in a process."""
+def reload_libusb() -> None:
+    """Make libusb enumerate again; it does so once per process."""
     usb.backend.libusb1._lib_object = None
 
 
-def as_nobody() -> Any:
-    """Ask libusb, as somebody who may open nothing."""
+def detect_as_nobody() -> Any:
+    """Devices from libusb for a user without access."""
     os.seteuid(NOBODY)
     try:
         return list(map(asdict, libusb.devices(NUMBERS, Probe)))
@@ -68,9 +68,12 @@ def _probe(serial: str) -> Probe:
     return next(probe for probe in detect_probes(KNOWN).probes if probe.serial_number == serial)
 
 
-ORDERS = {order.__name__: order for order in (detect, both, afresh, as_nobody, examine, make_ready)}
+COMMANDS = {
+    command.__name__: command
+    for command in (detect, detect_by_both, reload_libusb, detect_as_nobody, examine, make_ready)
+}
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        order, *arguments = line.split()
-        print(json.dumps(ORDERS[order](*arguments)), flush=True)
+        command, *arguments = line.split()
+        print(json.dumps(COMMANDS[command](*arguments)), flush=True)

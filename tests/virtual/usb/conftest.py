@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A probe on a socket, with a stand-in for the board behind it, and a guest to plug it into."""
+"""A probe on a socket with a fake board behind it, and a guest to plug it into."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ from utvm.virtual.usb.server import UsbServer
 
 
 class Plug:
-    """A probe's socket, the board behind it, and what its console carries."""
+    """A probe's socket, the board behind it, and its console's data."""
 
     def __init__(self, kind: str, path: Path, product: int = 0x374B) -> None:
         self.board = FakeBoard()
@@ -46,16 +46,16 @@ class Plug:
 
 @pytest.fixture
 def plug(tmp_path: Path) -> Iterator[Callable[..., Plug]]:
-    """Return what makes a plug of a kind."""
-    made: list[Plug] = []
+    """Create plugs of a kind."""
+    plugs: list[Plug] = []
 
     def make(kind: str, product: int = 0x374B) -> Plug:
-        made.append(Plug(kind, tmp_path / f"socket{len(made)}", product))
-        return made[-1]
+        plugs.append(Plug(kind, tmp_path / f"socket{len(plugs)}", product))
+        return plugs[-1]
 
     yield make
-    for plugged in made:
-        plugged.close()
+    for plug_to_close in plugs:
+        plug_to_close.close()
 
 
 @pytest.fixture
@@ -70,5 +70,5 @@ def cmsis_dap(plug: Callable[[str], Plug]) -> Plug:
 
 @pytest.fixture
 def peer(st_link: Plug) -> Iterator[Peer]:
-    with Peer(st_link.connect()) as made:
-        yield made
+    with Peer(st_link.connect()) as connected:
+        yield connected

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny Linux guest in QEMU (x86, in software) with nothing but busybox, OpenOCD and drivers for USB.
+"""A small Linux guest in QEMU (x86, emulated) with busybox, OpenOCD and USB drivers.
 
-Its kernel and its busybox are Debian's own packages, downloaded by the test through apt and unpacked, as a guest's
-kernel has no business among the packages that the host boots from. OpenOCD is the host's, with its libraries.
+The test downloads Debian's packages of kernel and busybox through apt and unpacks them; they are not installed on the
+host. OpenOCD and its libraries are the host's.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from utvm.base.process.service import Subprocess
 from utvm.errors import ProbeError
 
 ROOT = Path(__file__).parents[3]
-MODULES = ("usb-common", "usbcore", "xhci-hcd", "xhci-pci", "cdc-acm")  # in the order in which they need each other
-_PATIENCE = 120.0  # seconds that anything in the guest may take
+MODULES = ("usb-common", "usbcore", "xhci-hcd", "xhci-pci", "cdc-acm")  # in the order of their dependencies
+_PATIENCE = 120.0  # seconds; a limit for every action in the guest
 
 INIT = f"""#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /tmp /root /sbin
@@ -45,48 +45,52 @@ while read -r line; do eval "$line" < /dev/null; done
 
 
 def guest_files(directory: Path) -> tuple[Path, Path]:
-    """Return the kernel and a directory with its modules and a busybox, unpacked from Debian's packages."""
+    """The kernel, and a folder with its modules and busybox, unpacked from Debian's packages."""
     kernel = _apt("apt-cache", "depends", "--important", "linux-image-amd64")
-    found = re.search(r"Depends: (linux-image-\S+)", kernel)
-    if not found:
+    match = re.search(r"Depends: (linux-image-\S+)", kernel)
+    if not match:
         pytest.skip("apt knows no linux-image-amd64 for a guest: apt-get update, on an amd64 machine")
-    packages = [found[1], "busybox-static"]
+    packages = [match[1], "busybox-static"]
     versions = re.findall(r"Candidate: (\S+)", _apt("apt-cache", "policy", *packages))
     stamp = re.sub(r"[^\w.]", "_", "-".join([*packages, *versions]))
-    kept = ROOT / "build" / "guest" / stamp
-    if not kept.exists():
+    cached = ROOT / "build" / "guest" / stamp
+    if not cached.exists():
         directory.mkdir()
         _apt("apt-get", "download", *packages, cwd=directory)
         unpacked = directory / "unpacked"
         unpacked.mkdir()
-        wanted = re.compile(rf"(bin/busybox|/vmlinuz-[^/]+|/({'|'.join(MODULES)})\.ko)$")
+        pattern = re.compile(rf"(bin/busybox|/vmlinuz-[^/]+|/({'|'.join(MODULES)})\.ko)$")
         for package in directory.glob("*.deb"):
-            _unpack(package, wanted, unpacked)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(kept.with_suffix(".new"), ignore_errors=True)
-        shutil.copytree(unpacked, kept.with_suffix(".new"))
-        kept.with_suffix(".new").rename(kept)
-    (kernel_file,) = kept.glob("vmlinuz-*")
-    return kernel_file, kept
+            _unpack(package, pattern, unpacked)
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(cached.with_suffix(".new"), ignore_errors=True)
+        shutil.copytree(unpacked, cached.with_suffix(".new"))
+        cached.with_suffix(".new").rename(cached)
+    (kernel_file,) = cached.glob("vmlinuz-*")
+    return kernel_file, cached
 
 
 def _apt(*command: str, cwd: Path | None = None) -> str:
-    plain = {**os.environ, "LC_ALL": "C"}
-    done = subprocess.run(command, cwd=cwd, env=plain, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode:
-        pytest.skip(f"Debian's kernel and busybox for a guest cannot be had: {' '.join(command)}: {done.stderr[-300:]}")
-    return done.stdout
+    environment = {**os.environ, "LC_ALL": "C"}
+    completed = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    if completed.returncode:
+        pytest.skip(
+            f"Debian's kernel and busybox for a guest cannot be had: {' '.join(command)}: {completed.stderr[-300:]}"
+        )
+    return completed.stdout
 
 
-def _unpack(package: Path, wanted: re.Pattern[str], to: Path) -> None:
-    """Take a few files out of a package, by their names alone."""
+def _unpack(package: Path, pattern: re.Pattern[str], folder: Path) -> None:
+    """Extract files whose names match a pattern into one folder."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as dpkg:
         with tarfile.open(fileobj=dpkg.stdout, mode="r|") as archive:
             for member in archive:
-                if member.isfile() and wanted.search(member.name):
+                if member.isfile() and pattern.search(member.name):
                     content = archive.extractfile(member)
                     assert content
-                    (to / Path(member.name).name).write_bytes(content.read())
+                    (folder / Path(member.name).name).write_bytes(content.read())
         assert dpkg.wait(timeout=60) == 0
 
 
@@ -110,15 +114,15 @@ class _Cpio:
         return bytes(self._bytes)
 
     def _entry(self, name: str, content: bytes, mode: int) -> None:
-        called = name.encode() + b"\0"
-        fields = [next(self._numbers), mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(called), 0]
-        self._bytes += b"070701" + "".join(f"{field:08x}" for field in fields).encode() + called
+        encoded_name = name.encode() + b"\0"
+        fields = [next(self._numbers), mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(encoded_name), 0]
+        self._bytes += b"070701" + "".join(f"{field:08x}" for field in fields).encode() + encoded_name
         self._bytes += bytes(-len(self._bytes) % 4) + content
         self._bytes += bytes(-len(self._bytes) % 4)
 
 
 def initramfs(files: Path, extra: dict[str, bytes]) -> bytes:
-    """Return a root file system: busybox, the modules, the host's OpenOCD and what a test puts in."""
+    """A root file system: busybox, the modules, the host's OpenOCD and a test's files."""
     archive = _Cpio()
     archive.add("init", INIT.encode(), 0o755)
     archive.add("bin/busybox", (files / "busybox").read_bytes(), 0o755)
@@ -127,8 +131,8 @@ def initramfs(files: Path, extra: dict[str, bytes]) -> bytes:
     openocd = shutil.which("openocd")
     assert openocd, "openocd is not installed: see provision/debian.txt"
     archive.add("usr/bin/openocd", Path(openocd).read_bytes(), 0o755)
-    said = subprocess.run(["ldd", openocd], capture_output=True, text=True, check=True, timeout=30).stdout
-    for library in re.findall(r"/\S+", said):
+    output = subprocess.run(["ldd", openocd], capture_output=True, text=True, check=True, timeout=30).stdout
+    for library in re.findall(r"/\S+", output):
         archive.add(library.lstrip("/"), Path(library).read_bytes(), 0o755)
     scripts = Path("/usr/share/openocd/scripts")
     for script in sorted(scripts.rglob("*")):
@@ -140,10 +144,10 @@ def initramfs(files: Path, extra: dict[str, bytes]) -> bytes:
 
 
 class Guest:
-    """A guest that is running; its shell is on its serial line.
+    """A running guest; its shell is on its serial line.
 
     Args:
-        usb: the sockets of what is plugged in. QEMU connects again a second after one was closed.
+        usb: sockets of the plugged devices. QEMU reconnects a second after a disconnection.
     """
 
     def __init__(self, directory: Path, kernel: Path, ramdisk: bytes, usb: Sequence[Path]) -> None:
@@ -170,7 +174,7 @@ class Guest:
             self._serial, _ = self._listener.accept()
             stack.enter_context(self._serial)
             self._serial.settimeout(_PATIENCE)
-            self._hear(b".*ready\n")
+            self._read_until(b".*ready\n")
             self._stack = stack.pop_all()
         return self
 
@@ -184,27 +188,27 @@ class Guest:
         self.run(f"for i in $(seq 600); do {condition} && break; sleep 0.1; done; {condition}")
 
     def run(self, command: str, *, fails: bool = False) -> str:
-        """Run a command in the guest's shell and return what it printed; the command must not fail, or must."""
+        """Run a command in the guest's shell and return its output; ``fails``: it must fail."""
         mark = f"mark-{next(self._marks)}-{os.getpid()}"
         self._serial.sendall(f"{command}; echo {mark} $?\n".encode())
-        text, code = self._hear(rf"(.*){mark} (\d+)\n".encode()).groups()
+        text, code = self._read_until(rf"(.*){mark} (\d+)\n".encode()).groups()
         assert fails != (code == b"0"), f"{command}: exit code {code.decode()}:\n{text.decode(errors='replace')}"
         return text.decode(errors="replace")
 
-    def start_answering(self, program: str) -> None:
-        """Start what :meth:`ask` asks: it reads an order a line, and writes an answer a line."""
+    def start_program(self, program: str) -> None:
+        """Start the program for :meth:`ask`: it reads a command per line and writes a result per line."""
         self.run(f"mkfifo orders answers; ({program} < orders > answers 2> errors &); exec 3> orders 4< answers")
 
-    def ask(self, order: str) -> Any:
-        """Return what the program answers, which is JSON."""
-        said = self.run(f"echo '{order}' >&3; read -r answer <&4; echo \"$answer\"")
-        assert said.strip(), self.run("cat errors")
-        return json.loads(said)
+    def ask(self, command: str) -> Any:
+        """Result of a command of the program, decoded from JSON."""
+        output = self.run(f"echo '{command}' >&3; read -r answer <&4; echo \"$answer\"")
+        assert output.strip(), self.run("cat errors")
+        return json.loads(output)
 
-    def _hear(self, wanted: bytes) -> re.Match[bytes]:
-        said = b""
-        while not (found := re.match(wanted, said, re.DOTALL)):
-            part = self._serial.recv(4096)
-            assert part, f"the guest is gone; {said!r}; QEMU: {self._job.log_tail()}"
-            said += part
-        return found
+    def _read_until(self, pattern: bytes) -> re.Match[bytes]:
+        received = b""
+        while not (match := re.match(pattern, received, re.DOTALL)):
+            chunk = self._serial.recv(4096)
+            assert chunk, f"the guest is gone; {received!r}; QEMU: {self._job.log_tail()}"
+            received += chunk
+        return match

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's Python for the guest: the interpreter, the modules that a program needs, and libusb."""
+"""The host's Python for the guest: the interpreter, a program's modules, and libusb."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ import libusb_package
 
 ROOT = Path(__file__).parents[3]
 
-# What is imported only when it is needed is needed at once here.
+# Modules that are imported late are imported at once here.
 _LIST = """
 import encodings.utf_16_le, importlib, json, os, sys
 import libusb_package
@@ -27,36 +27,36 @@ print(json.dumps([sys.base_prefix, os.path.realpath(sys.executable), os.__file__
 
 
 def python_files(*modules: str) -> tuple[dict[str, bytes], str]:
-    """Return the files by their path in the guest, and the words by which its shell starts that Python."""
-    words = [sys.executable, "-c", _LIST, *modules]
-    said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
-    prefix, interpreter, landmark, imported, search = json.loads(said)
-    wanted = {interpreter, landmark, *imported}
+    """Files by their path in the guest, and the shell command for that Python."""
+    command = [sys.executable, "-c", _LIST, *modules]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    prefix, interpreter, landmark, imported, search = json.loads(output)
+    paths_to_copy = {interpreter, landmark, *imported}
     libusb = libusb_package.get_library_path()
     assert libusb
-    files = [path for path in wanted if Path(path).is_file()]
+    files = [path for path in paths_to_copy if Path(path).is_file()]
     native = [path for path in (*files, str(libusb)) if path == interpreter or ".so" in Path(path).name]
-    libraries = {found for path in native for found in _needed(path)}
-    content = dict(map(_packed, {*files, *libraries, str(libusb)}))
+    libraries = {library for path in native for library in _libraries_of(path)}
+    content = dict(map(_pack, {*files, *libraries, str(libusb)}))
     home = f"PYTHONHOME={prefix} PYTHONPATH={':'.join(path for path in search if path)}:{ROOT}"
     return {path.lstrip("/"): data for path, data in content.items()}, f"{home} {interpreter} -S -B"
 
 
-def _packed(path: str) -> tuple[str, bytes]:
-    """Return a file as the guest needs it, with its path there: to compile or to load more takes it very long."""
+def _pack(path: str) -> tuple[str, bytes]:
+    """Path and content of a file for the guest, compiled and stripped: the guest would take long."""
     if path.endswith(".py"):
         source = Path(path).read_bytes()
         code = marshal.dumps(compile(source, path, "exec", dont_inherit=True, optimize=2))
-        # A compiled module without its source: flags and the source's date are not looked at.
+        # A compiled module without its source: flags and the date of the source are ignored.
         return f"{path}c", importlib.util.MAGIC_NUMBER + bytes(12) + code
     if ".so" in path:
-        with tempfile.NamedTemporaryFile() as stripped:
-            subprocess.run(["strip", "--strip-unneeded", "-o", stripped.name, path], check=True, timeout=60)
-            return path, Path(stripped.name).read_bytes()
+        with tempfile.NamedTemporaryFile() as stripped_file:
+            subprocess.run(["strip", "--strip-unneeded", "-o", stripped_file.name, path], check=True, timeout=60)
+            return path, Path(stripped_file.name).read_bytes()
     return path, Path(path).read_bytes()
 
 
-def _needed(path: str) -> list[str]:
-    # What is linked statically has nothing to list, and says so with its exit code.
-    said = subprocess.run(["ldd", path], capture_output=True, text=True, check=False, timeout=30)
-    return re.findall(r"/\S+", said.stdout)
+def _libraries_of(path: str) -> list[str]:
+    # ldd fails for a static executable.
+    completed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False, timeout=30)
+    return re.findall(r"/\S+", completed.stdout)

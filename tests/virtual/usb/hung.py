@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ST-Link whose firmware can hang: it takes what it is sent, and does not answer."""
+"""An ST-Link whose firmware can hang: it receives data but does not reply."""
 
 from tests.virtual.fake_board import FakeBoard
 from utvm.virtual.console import Backlog
@@ -8,12 +8,12 @@ from utvm.virtual.usb.probes import StLinkProbe
 
 
 class HangingStLink(StLinkProbe):
-    """A virtual ST-Link that a reset of the bus brings to its senses, or not even that.
+    """A virtual ST-Link that hangs until a bus reset, or for good.
 
     Attributes:
-        hung: whether it is silent now.
-        for_good: whether a reset does not help.
-        packets_left: how many more it takes before it hangs by itself; None for any number.
+        hung: True while it does not reply.
+        for_good: a reset does not help.
+        packets_left: packets until it hangs by itself; None for no limit.
     """
 
     def __init__(self, serial: str) -> None:

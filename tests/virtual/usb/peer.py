@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A usbredir guest that is not ours: Debian's libusbredirparser, the one that QEMU uses, through ctypes.
+"""A third-party usbredir guest: Debian's libusbredirparser, which QEMU also uses, through ctypes.
 
 Structures and the order of the callbacks are those of its headers usbredirproto.h and usbredirparser.h, 0.13.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-PATIENCE = 10.0  # seconds that an answer may take
+_TIMEOUT = 10.0  # seconds; the limit for a reply
 
 SUCCESS, CANCELLED, INVALID, STALL = 0, 1, 2, 4
 
@@ -62,7 +62,7 @@ class _Parser(ctypes.Structure):
 _POINTER, _ID = ctypes.c_void_p, ctypes.c_uint64
 _LOG = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int, ctypes.c_char_p)
 _TRANSFER = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, ctypes.POINTER(ctypes.c_uint8), ctypes.c_int)
-_TOLD = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
+_HEADER = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
 _STATUS = ctypes.CFUNCTYPE(None, _POINTER, _ID, _POINTER)
 _DATA = ctypes.CFUNCTYPE(None, _POINTER, _ID, _POINTER, _POINTER, ctypes.c_int)
 
@@ -75,8 +75,8 @@ _STATUS_LAYOUTS = {
 _DATA_LAYOUTS = {"control_packet": "<BBBBHHH", "bulk_packet": "<BBHIH"}
 
 
-class Answer(NamedTuple):
-    """What came for one request: the header of its kind, and data."""
+class Reply(NamedTuple):
+    """Reply to a request: the fields of its header, and data."""
 
     fields: tuple[int, ...]
     data: bytes = b""
@@ -89,7 +89,7 @@ def _library() -> ctypes.CDLL:
 
 
 class Peer:
-    """A guest on a connection. What the device announced is in ``device``, ``interfaces`` and ``endpoints``."""
+    """A guest on a connection. ``device``, ``interfaces`` and ``endpoints`` hold the device's announcements."""
 
     def __init__(self, connection: socket.socket, capabilities: tuple[int, ...] = _CAPABILITIES) -> None:
         self._connection = connection
@@ -97,15 +97,15 @@ class Peer:
         self._library = _library()
         self._parser = self._library.usbredirparser_create()
         self._ids = itertools.count(7)
-        self.answers: dict[int, Answer] = {}
+        self.replies: dict[int, Reply] = {}
         self.order: list[str] = []
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         self.device: tuple[int, ...] = ()
         self.interfaces: list[tuple[int, ...]] = []
         self.endpoints: dict[int, tuple[int, ...]] = {}
-        self.over = False
-        self._kept = self._callbacks()
-        for name, callback in self._kept.items():
+        self.disconnected = False
+        self._callback_references = self._callbacks()
+        for name, callback in self._callback_references.items():
             setattr(self._parser.contents, name, ctypes.cast(callback, ctypes.c_void_p).value)
         words = (ctypes.c_uint32 * 1)(sum(1 << bit for bit in capabilities))
         self._call("init", b"a peer", words, 1, 0)
@@ -123,16 +123,16 @@ class Peer:
     # Requests
 
     def descriptor(self, kind: int, index: int = 0, length: int = 4096) -> bytes | None:
-        """Ask for a descriptor; None where the device refuses."""
-        answer = self.control(0x80, 6, kind << 8 | index, 0x0409 if kind == 3 and index else 0, length)
-        return answer.data if answer.fields[3] == SUCCESS else None
+        """Request a descriptor; None if the device refuses."""
+        reply = self.control(0x80, 6, kind << 8 | index, 0x0409 if kind == 3 and index else 0, length)
+        return reply.data if reply.fields[3] == SUCCESS else None
 
     def control(
-        self, request_type: int, request: int, value: int = 0, index: int = 0, length: int = 0, data: bytes = b""
-    ) -> Answer:
-        """Make a control transfer."""
+        self, request_type: int, request_code: int, value: int = 0, index: int = 0, length: int = 0, data: bytes = b""
+    ) -> Reply:
+        """Perform a control transfer."""
         header = struct.pack(
-            "<BBBBHHH", request_type & 0x80, request, request_type, 0, value, index, len(data) or length
+            "<BBBBHHH", request_type & 0x80, request_code, request_type, 0, value, index, len(data) or length
         )
         return self.wait_for(self._send("control_packet", header, data))
 
@@ -141,31 +141,31 @@ class Peer:
         header = struct.pack("<BBHIH", endpoint, 0, len(data) & 0xFFFF, 0, len(data) >> 16)
         return self.wait_for(self._send("bulk_packet", header, data)).fields[1]
 
-    def ask(self, endpoint: int, length: int) -> int:
-        """Ask an endpoint for data and do not wait; return the request's number."""
+    def request(self, endpoint: int, length: int) -> int:
+        """Request data from an endpoint without waiting; return the request's number."""
         return self._send("bulk_packet", struct.pack("<BBHIH", endpoint, 0, length & 0xFFFF, 0, length >> 16), b"")
 
     def get(self, endpoint: int, length: int) -> bytes:
         """Fetch data from an endpoint."""
-        answer = self.wait_for(self.ask(endpoint, length))
-        assert answer.fields[1] == SUCCESS, answer
-        return answer.data
+        reply = self.wait_for(self.request(endpoint, length))
+        assert reply.fields[1] == SUCCESS, reply
+        return reply.data
 
-    def cancel(self, number: int) -> Answer:
-        """Take a request back."""
+    def cancel(self, number: int) -> Reply:
+        """Cancel a request."""
         self._call("send_cancel_data_packet", ctypes.c_uint64(number))
         return self.wait_for(number)
 
-    def configure(self, value: int) -> Answer:
-        """Choose a configuration."""
+    def configure(self, value: int) -> Reply:
+        """Select a configuration."""
         return self._control_packet("set_configuration", bytes([value]))
 
-    def set_alternate(self, interface: int, setting: int) -> Answer:
-        """Choose an alternate setting."""
+    def set_alternate(self, interface: int, setting: int) -> Reply:
+        """Select an alternate setting."""
         return self._control_packet("set_alt_setting", bytes([interface, setting]))
 
-    def listen_to_interrupts(self, endpoint: int) -> Answer:
-        """Have an interrupt endpoint polled."""
+    def listen_to_interrupts(self, endpoint: int) -> Reply:
+        """Start polling an interrupt endpoint."""
         return self._control_packet("start_interrupt_receiving", bytes([endpoint]))
 
     def reset(self) -> None:
@@ -174,23 +174,23 @@ class Peer:
 
     # The wire
 
-    def wait_for(self, number: int) -> Answer:
-        """Wait for the answer to a request."""
-        self.wait(lambda: number in self.answers)
-        return self.answers.pop(number)
+    def wait_for(self, number: int) -> Reply:
+        """Wait for the reply to a request."""
+        self.wait(lambda: number in self.replies)
+        return self.replies.pop(number)
 
     def wait(self, condition: Callable[[], object]) -> None:
-        """Exchange packets until something holds."""
+        """Exchange packets until a condition holds."""
         while not condition():
-            assert not self.over, f"the device is gone; {self.complaints}"
+            assert not self.disconnected, f"the device is gone; {self.errors}"
             if self._library.usbredirparser_has_data_to_write(self._parser):
                 self._call("do_write")
-            readable, _, _ = select.select([self._connection], [], [], PATIENCE)
-            assert readable, f"no answer; {self.complaints}"
+            readable, _, _ = select.select([self._connection], [], [], _TIMEOUT)
+            assert readable, f"no answer; {self.errors}"
             self._call("do_read")
-            assert not self.complaints
+            assert not self.errors
 
-    def _control_packet(self, name: str, header: bytes) -> Answer:
+    def _control_packet(self, name: str, header: bytes) -> Reply:
         number = next(self._ids)
         self._call(f"send_{name}", ctypes.c_uint64(number), header)
         return self.wait_for(number)
@@ -204,30 +204,30 @@ class Peer:
         getattr(self._library, f"usbredirparser_{name}")(self._parser, *arguments)
 
     def _callbacks(self) -> dict[str, Any]:
-        made: dict[str, Any] = {
-            "log": _LOG(lambda _priv, level, text: self.complaints.append(text.decode()) if level <= 2 else None),
+        callbacks: dict[str, Any] = {
+            "log": _LOG(lambda _priv, level, text: self.errors.append(text.decode()) if level <= 2 else None),
             "read": _TRANSFER(self._read),
             "write": _TRANSFER(self._write),
-            "hello": _TOLD(lambda _priv, _header: self.order.append("hello")),
-            "device_connect": _TOLD(self._connect),
-            "interface_info": _TOLD(self._interface_info),
-            "ep_info": _TOLD(self._ep_info),
+            "hello": _HEADER(lambda _priv, _header: self.order.append("hello")),
+            "device_connect": _HEADER(self._connect),
+            "interface_info": _HEADER(self._interface_info),
+            "ep_info": _HEADER(self._ep_info),
         }
         for name, layout in _STATUS_LAYOUTS.items():
-            made[name] = _STATUS(self._keeper(name, layout))
+            callbacks[name] = _STATUS(self._store_reply(name, layout))
         for name, layout in _DATA_LAYOUTS.items():
-            made[name] = _DATA(self._keeper(name, layout))
-        return made
+            callbacks[name] = _DATA(self._store_reply(name, layout))
+        return callbacks
 
-    def _keeper(self, name: str, layout: str) -> Callable[..., None]:
-        def keep(_priv: int, number: int, header: int, data: int = 0, length: int = 0) -> None:
+    def _store_reply(self, name: str, layout: str) -> Callable[..., None]:
+        def store(_priv: int, number: int, header: int, data: int = 0, length: int = 0) -> None:
             self.order.append(name)
             fields = struct.unpack(layout, ctypes.string_at(header, struct.calcsize(layout)))
-            self.answers[number] = Answer(fields, ctypes.string_at(data, length) if length else b"")
+            self.replies[number] = Reply(fields, ctypes.string_at(data, length) if length else b"")
             if data:
                 self._call("free_packet_data", ctypes.c_void_p(data))
 
-        return keep
+        return store
 
     def _read(self, _priv: int, buffer: Any, count: int) -> int:
         try:
@@ -237,7 +237,7 @@ class Peer:
         except ConnectionError:
             data = b""
         if not data:
-            self.over = True
+            self.disconnected = True
             return -1
         ctypes.memmove(buffer, data, len(data))
         return len(data)

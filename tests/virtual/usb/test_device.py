@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A probe as a USB device, plugged into a guest whose end of usbredir is Debian's library."""
+"""A probe as a USB device, plugged into a guest with Debian's library for usbredir."""
 
 import struct
 from collections.abc import Callable
@@ -16,8 +16,8 @@ CLASS_SPECIFIC = 0x24
 BULK, INTERRUPT = 2, 3
 
 
-class Parsed(NamedTuple):
-    """A configuration, read by the tables of USB 2.0, 9.6, and of CDC 1.2, 5.2.3."""
+class Configuration(NamedTuple):
+    """A configuration, parsed by the tables of USB 2.0, 9.6, and of CDC 1.2, 5.2.3."""
 
     interfaces: list[tuple[int, ...]]
     endpoints: dict[int, tuple[int, ...]]
@@ -25,51 +25,51 @@ class Parsed(NamedTuple):
     functional: list[bytes]
 
 
-def parse(text: bytes) -> Parsed:
+def parse(text: bytes) -> Configuration:
     head = struct.unpack("<BBHBBBBB", text[:9])
     assert head[:3] == (9, CONFIGURATION, len(text))
     assert head[6] & 0x80  # reserved, set to one
-    parsed = Parsed([], {}, [], [])
-    at = 9
-    while at < len(text):
-        size, kind = text[at : at + 2]
-        part = text[at : at + size]
-        assert size == len(part) == {INTERFACE: 9, ENDPOINT: 7, ASSOCIATION: 8}.get(kind, size)
+    configuration = Configuration([], {}, [], [])
+    offset = 9
+    while offset < len(text):
+        size, kind = text[offset : offset + 2]
+        descriptor = text[offset : offset + size]
+        assert size == len(descriptor) == {INTERFACE: 9, ENDPOINT: 7, ASSOCIATION: 8}.get(kind, size)
         if kind == INTERFACE:
-            parsed.interfaces.append(tuple(part[2:]))
+            configuration.interfaces.append(tuple(descriptor[2:]))
         elif kind == ENDPOINT:
-            address, *rest = struct.unpack("<BBHB", part[2:])
-            parsed.endpoints[address] = (parsed.interfaces[-1][0], *rest)
+            address, *rest = struct.unpack("<BBHB", descriptor[2:])
+            configuration.endpoints[address] = (configuration.interfaces[-1][0], *rest)
         elif kind == ASSOCIATION:
-            parsed.associations.append(tuple(part[2:]))
+            configuration.associations.append(tuple(descriptor[2:]))
         else:
             assert kind == CLASS_SPECIFIC
-            parsed.functional.append(part[2:])
-        at += size
-    for number, interface in enumerate(parsed.interfaces):
+            configuration.functional.append(descriptor[2:])
+        offset += size
+    for number, interface in enumerate(configuration.interfaces):
         assert interface[:2] == (number, 0)  # numbered from 0 on, no alternate setting
-        assert interface[2] == sum(owner == number for owner, *_ in parsed.endpoints.values())
-    assert head[3] == len(parsed.interfaces)
-    return parsed
+        assert interface[2] == sum(owner == number for owner, *_ in configuration.endpoints.values())
+    assert head[3] == len(configuration.interfaces)
+    return configuration
 
 
 def text_of(peer: Peer, index: int) -> str:
-    found = peer.descriptor(STRING, index)
-    assert found
-    assert tuple(found[:2]) == (len(found), STRING)
-    return found[2:].decode("utf-16-le")
+    descriptor = peer.descriptor(STRING, index)
+    assert descriptor
+    assert tuple(descriptor[:2]) == (len(descriptor), STRING)
+    return descriptor[2:].decode("utf-16-le")
 
 
-def test_an_st_link_says_that_it_is_one(peer: Peer) -> None:
+def test_st_link_descriptors(peer: Peer) -> None:
     device = struct.unpack("<BBHBBBBHHHBBBB", peer.descriptor(DEVICE) or b"")
     assert device[:7] == (18, DEVICE, 0x0200, 0xEF, 2, 1, 64)  # a device with interface associations
     assert device[7:10] == (0x0483, 0x374B, 0x0100)
     assert [text_of(peer, index) for index in device[10:13]] == ["utvm virtual board", "Virtual ST-Link", "S-1"]
     assert device[13] == 1
-    parsed = parse(peer.descriptor(CONFIGURATION) or b"")
-    assert parsed.interfaces[0][2:6] == (3, 0xFF, 0xFF, 0xFF)
-    assert text_of(peer, parsed.interfaces[0][6]) == "ST-Link Debug"
-    debug = {address: rest[1:] for address, rest in parsed.endpoints.items() if rest[0] == 0}
+    configuration = parse(peer.descriptor(CONFIGURATION) or b"")
+    assert configuration.interfaces[0][2:6] == (3, 0xFF, 0xFF, 0xFF)
+    assert text_of(peer, configuration.interfaces[0][6]) == "ST-Link Debug"
+    debug = {address: rest[1:] for address, rest in configuration.endpoints.items() if rest[0] == 0}
     assert debug == {0x81: (BULK, 64, 0), 0x01: (BULK, 64, 0), 0x82: (BULK, 64, 0)}
 
 
@@ -85,16 +85,16 @@ def test_an_st_link_says_that_it_is_one(peer: Peer) -> None:
         (0x3754, 0x01, 0x82, 3, bytes([0x30, 0x00])),
     ],
 )
-def test_an_st_link_of_another_product(
+def test_products_of_st_link(
     plug: Callable[..., Plug], product: int, out: int, trace: int, interfaces: int, version: bytes
 ) -> None:
     """Endpoints and replies as OpenOCD 0.12 expects them (src/jtag/drivers/stlink_usb.c)."""
     with Peer(plug("st-link", product).connect()) as peer:
         device = struct.unpack("<BBHBBBBHHHBBBB", peer.descriptor(DEVICE) or b"")
         assert device[7:9] == (0x0483, product)
-        parsed = parse(peer.descriptor(CONFIGURATION) or b"")
-        assert len(parsed.interfaces) == interfaces
-        assert {address for address, rest in parsed.endpoints.items() if rest[0] == 0} == {0x81, out, trace}
+        configuration = parse(peer.descriptor(CONFIGURATION) or b"")
+        assert len(configuration.interfaces) == interfaces
+        assert {address for address, rest in configuration.endpoints.items() if rest[0] == 0} == {0x81, out, trace}
         assert peer.put(out, b"\xf1".ljust(16, b"\0")) == SUCCESS
         assert peer.get(0x81, 64) == version + struct.pack("<HH", 0x0483, product)
         if version[0] >> 4 == 3:
@@ -106,7 +106,7 @@ def test_an_st_link_of_another_product(
             assert len(reply) == 52 and struct.unpack_from("<3I", reply, 8) == (5, 24000, 8000)
 
 
-def test_the_trace_endpoint_sends_what_the_pin_swo_gave(plug: Callable[..., Plug]) -> None:
+def test_trace_endpoint_sends_the_bytes_of_swo(plug: Callable[..., Plug]) -> None:
     """Commands as in OpenOCD 0.12, src/jtag/drivers/stlink_usb.c."""
     plugged = plug("st-link")
     with Peer(plugged.connect()) as peer:
@@ -122,53 +122,53 @@ def test_the_trace_endpoint_sends_what_the_pin_swo_gave(plug: Callable[..., Plug
         assert execute(b"\xf2\x42") == b"\x00\x00"
 
 
-def test_its_com_port_is_one_function_of_two_interfaces(peer: Peer) -> None:
-    parsed = parse(peer.descriptor(CONFIGURATION) or b"")
-    (association,) = parsed.associations
+def test_com_port_is_one_function_of_two_interfaces(peer: Peer) -> None:
+    configuration = parse(peer.descriptor(CONFIGURATION) or b"")
+    (association,) = configuration.associations
     assert association[:5] == (1, 2, 2, 2, 1)
-    assert [interface[3:6] for interface in parsed.interfaces[1:]] == [(2, 2, 1), (10, 0, 0)]
+    assert [interface[3:6] for interface in configuration.interfaces[1:]] == [(2, 2, 1), (10, 0, 0)]
     # Header, call management, abstract control, union: CDC 1.2, table 13
-    assert [part[0] for part in parsed.functional] == [0, 1, 2, 6]
-    assert parsed.functional[3][1:] == bytes([1, 2])
-    ends = sorted((address >> 7, rest[1]) for address, rest in parsed.endpoints.items() if rest[0])
-    assert ends == [(0, BULK), (1, BULK), (1, INTERRUPT)]
+    assert [part[0] for part in configuration.functional] == [0, 1, 2, 6]
+    assert configuration.functional[3][1:] == bytes([1, 2])
+    endpoints = sorted((address >> 7, rest[1]) for address, rest in configuration.endpoints.items() if rest[0])
+    assert endpoints == [(0, BULK), (1, BULK), (1, INTERRUPT)]
 
 
-def test_a_cmsis_dap_is_known_by_its_interface(cmsis_dap: Plug) -> None:
+def test_cmsis_dap_is_recognised_by_its_interface(cmsis_dap: Plug) -> None:
     with Peer(cmsis_dap.connect()) as peer:
         device = struct.unpack("<BBHBBBBHHHBBBB", peer.descriptor(DEVICE) or b"")
         assert text_of(peer, device[12]) == "S-1"
-        parsed = parse(peer.descriptor(CONFIGURATION) or b"")
-        (interface,) = parsed.interfaces
+        configuration = parse(peer.descriptor(CONFIGURATION) or b"")
+        (interface,) = configuration.interfaces
         assert interface[2:6] == (2, 0xFF, 0, 0)
         assert "CMSIS-DAP" in text_of(peer, interface[6])
         # Out first, then in: Arm's documentation, "USB configuration"
-        assert list(parsed.endpoints.items()) == [(0x01, (0, BULK, 512, 0)), (0x81, (0, BULK, 512, 0))]
+        assert list(configuration.endpoints.items()) == [(0x01, (0, BULK, 512, 0)), (0x81, (0, BULK, 512, 0))]
         assert len(peer.descriptor(QUALIFIER) or b"") == 10
         assert peer.device[0] == 2  # high speed
 
 
-def test_what_usbredir_says_agrees_with_the_descriptors(peer: Peer) -> None:
-    parsed = parse(peer.descriptor(CONFIGURATION) or b"")
+def test_usbredir_agrees_with_the_descriptors(peer: Peer) -> None:
+    configuration = parse(peer.descriptor(CONFIGURATION) or b"")
     assert peer.order[:4] == ["hello", "interface_info", "ep_info", "device_connect"]
     assert peer.device == (1, 0xEF, 2, 1, 0x0483, 0x374B, 0x0100)
-    assert peer.interfaces == [(interface[0], *interface[3:6]) for interface in parsed.interfaces]
+    assert peer.interfaces == [(interface[0], *interface[3:6]) for interface in configuration.interfaces]
     announced = {
         address: (owner, kind, size, interval) for address, (kind, interval, owner, size) in peer.endpoints.items()
     }
-    assert announced == parsed.endpoints
+    assert announced == configuration.endpoints
 
 
-def test_a_descriptor_is_cut_to_what_was_asked_for(peer: Peer) -> None:
+def test_descriptor_is_cut_to_the_requested_length(peer: Peer) -> None:
     assert peer.descriptor(CONFIGURATION, length=9) == (peer.descriptor(CONFIGURATION) or b"")[:9]
 
 
-@pytest.mark.parametrize("what", [(STRING, 99), (QUALIFIER, 0), (15, 0), (DEVICE, 1), (CONFIGURATION, 1)])
-def test_a_descriptor_that_is_not_there_is_refused(peer: Peer, what: tuple[int, int]) -> None:
-    assert peer.descriptor(*what) is None
+@pytest.mark.parametrize("descriptor", [(STRING, 99), (QUALIFIER, 0), (15, 0), (DEVICE, 1), (CONFIGURATION, 1)])
+def test_missing_descriptor_is_refused(peer: Peer, descriptor: tuple[int, int]) -> None:
+    assert peer.descriptor(*descriptor) is None
 
 
-def test_configurations(peer: Peer) -> None:
+def test_configuration_is_selected(peer: Peer) -> None:
     peer.order.clear()
     assert peer.configure(1).fields == (SUCCESS, 1)
     assert peer.order == ["interface_info", "ep_info", "configuration_status"]
@@ -184,7 +184,7 @@ def test_there_are_no_alternate_settings(peer: Peer) -> None:
     assert peer.set_alternate(7, 0).fields[0] == INVALID
 
 
-def test_an_endpoint_is_halted_and_released(peer: Peer) -> None:
+def test_endpoint_is_halted_and_released(peer: Peer) -> None:
     assert peer.control(0x02, 3, 0, 0x01).fields[3] == SUCCESS
     assert peer.control(0x82, 0, 0, 0x01, 2).data == b"\1\0"
     assert peer.put(0x01, b"\xf1") == STALL
@@ -195,19 +195,19 @@ def test_an_endpoint_is_halted_and_released(peer: Peer) -> None:
 @pytest.mark.parametrize(
     "request_type, request_code, index", [(0x80, 99, 0), (0x82, 0, 0x55), (0x81, 10, 9), (0xC0, 1, 0)]
 )
-def test_a_request_that_is_not_known_is_refused(peer: Peer, request_type: int, request_code: int, index: int) -> None:
+def test_unknown_request_is_refused(peer: Peer, request_type: int, request_code: int, index: int) -> None:
     assert peer.control(request_type, request_code, 0, index, 2).fields[3] == STALL
 
 
-def test_interrupts_are_listened_to_where_there_are_any(peer: Peer) -> None:
+def test_only_interrupt_endpoints_are_polled(peer: Peer) -> None:
     assert peer.listen_to_interrupts(0x83).fields == (SUCCESS, 0x83)
     assert peer.listen_to_interrupts(0x81).fields[0] == INVALID
 
 
-def test_endpoints_that_are_not_there(peer: Peer) -> None:
+def test_missing_endpoints_are_refused(peer: Peer) -> None:
     assert peer.put(0x0F, b"x") == INVALID
-    assert peer.wait_for(peer.ask(0x8F, 1)).fields[1] == INVALID
-    assert peer.wait_for(peer.ask(0x83, 1)).fields[1] == INVALID  # an interrupt endpoint
+    assert peer.wait_for(peer.request(0x8F, 1)).fields[1] == INVALID
+    assert peer.wait_for(peer.request(0x83, 1)).fields[1] == INVALID  # an interrupt endpoint
 
 
 # The ST-Link's commands through its endpoints
@@ -217,34 +217,34 @@ def command(peer: Peer, *words: int) -> None:
     assert peer.put(0x01, bytes(words).ljust(16, b"\0")) == SUCCESS
 
 
-def test_a_command_and_its_reply(peer: Peer) -> None:
+def test_command_has_a_reply(peer: Peer) -> None:
     command(peer, 0xF1)
     version, vendor, product = struct.unpack(">H", (reply := peer.get(0x81, 64))[:2]) + struct.unpack("<HH", reply[2:])
     assert (version >> 12, version >> 6 & 0x3F, vendor, product) == (2, 40, 0x0483, 0x374B)
 
 
-def test_a_reply_waits_for_who_asks_and_who_asks_waits_for_it(peer: Peer) -> None:
-    number = peer.ask(0x81, 64)
+def test_reply_and_request_wait_for_each_other(peer: Peer) -> None:
+    number = peer.request(0x81, 64)
     command(peer, 0xF5)
     assert len(peer.wait_for(number).data) == 2
     command(peer, 0xF7)
     assert [len(peer.get(0x81, 5)), len(peer.get(0x81, 5))] == [5, 3]
 
 
-def test_a_request_that_is_taken_back(peer: Peer) -> None:
-    number = peer.ask(0x81, 64)
+def test_request_is_cancelled(peer: Peer) -> None:
+    number = peer.request(0x81, 64)
     assert peer.cancel(number).fields[:3] == (0x81, CANCELLED, 0)
     command(peer, 0xF1)
-    assert len(peer.get(0x81, 64)) == 6  # nothing went to the request that is gone
+    assert len(peer.get(0x81, 64)) == 6  # the cancelled request took no data
 
 
 def test_memory_is_written_and_read(st_link: Plug, peer: Peer) -> None:
     command(peer, 0xF2, 0x30, 0xA3)
     assert peer.get(0x81, 64)[0] == 0x80
-    data = bytes(range(256)) * 24  # 6144 bytes, the most that goes at once
+    data = bytes(range(256)) * 24  # 6144 bytes, the largest block
     command(peer, *struct.pack("<BBIH", 0xF2, 0x08, RAM, len(data)))
-    for at in range(0, len(data), 1000):
-        assert peer.put(0x01, data[at : at + 1000]) == SUCCESS
+    for offset in range(0, len(data), 1000):
+        assert peer.put(0x01, data[offset : offset + 1000]) == SUCCESS
     assert st_link.board.ram[: len(data)] == data
     command(peer, *struct.pack("<BBIH", 0xF2, 0x07, RAM, len(data)))
     assert peer.get(0x81, len(data)) == data
@@ -252,7 +252,7 @@ def test_memory_is_written_and_read(st_link: Plug, peer: Peer) -> None:
     assert peer.get(0x81, 64)[:1] == b"\x07"  # a single byte comes in a reply of two
 
 
-def test_a_row_of_mixed_accesses(st_link: Plug, peer: Peer) -> None:
+def test_mixed_accesses(st_link: Plug, peer: Peer) -> None:
     command(peer, 0xF2, 0x30, 0xA3)
     peer.get(0x81, 64)
     command(peer, *struct.pack("<BBI", 0xF2, 0x51, 3))
@@ -262,15 +262,15 @@ def test_a_row_of_mixed_accesses(st_link: Plug, peer: Peer) -> None:
     assert st_link.board.ram[:4] == struct.pack("<I", 0x12345678)
 
 
-def test_a_bus_reset_forgets_half_a_command(peer: Peer) -> None:
+def test_bus_reset_discards_an_incomplete_command(peer: Peer) -> None:
     command(peer, *struct.pack("<BBIH", 0xF2, 0x08, RAM, 64))
     peer.reset()
     command(peer, 0xF1)
     assert len(peer.get(0x81, 64)) == 6
 
 
-def test_a_guest_that_never_fetches_is_refused_in_the_end(peer: Peer) -> None:
-    # One command in 70 is a reply of 6144 bytes: 1.7 MB, were they all kept.
+def test_guest_that_never_reads_is_refused(peer: Peer) -> None:
+    # A read command has a reply of 6144 bytes: 280 would be 1.7 MB.
     read = struct.pack("<BBIH", 0xF2, 0x07, RAM, 6144).ljust(16, b"\0")
     assert STALL in {peer.put(0x01, read) for _ in range(280)}
 
@@ -278,17 +278,17 @@ def test_a_guest_that_never_fetches_is_refused_in_the_end(peer: Peer) -> None:
 # The COM port
 
 
-def test_the_com_port_types_and_prints(st_link: Plug, peer: Peer) -> None:
+def test_com_port_sends_and_receives(st_link: Plug, peer: Peer) -> None:
     st_link.printed.append(b"before ")
     assert peer.get(0x84, 64) == b"before "
-    number = peer.ask(0x84, 64)
+    number = peer.request(0x84, 64)
     st_link.printed.append(b"later")
     assert peer.wait_for(number).data == b"later"
     assert peer.put(0x02, b"hello") == SUCCESS
     assert st_link.typed == b"hello"
 
 
-def test_the_com_port_s_line_is_set_and_read_back(peer: Peer) -> None:
+def test_com_port_settings_are_read_back(peer: Peer) -> None:
     coding = struct.pack("<IBBB", 921600, 0, 0, 8)
     assert peer.control(0x21, 0x20, 0, 1, data=coding).fields[3] == SUCCESS
     assert peer.control(0xA1, 0x21, 0, 1, 7).data == coding
@@ -299,9 +299,9 @@ def test_the_com_port_s_line_is_set_and_read_back(peer: Peer) -> None:
 # Unplug and replug
 
 
-def test_closing_is_an_unplug_and_connecting_again_a_replug(st_link: Plug) -> None:
+def test_reconnection_is_a_replug(st_link: Plug) -> None:
     with Peer(st_link.connect()) as first:
-        command(first, *struct.pack("<BBIH", 0xF2, 0x08, RAM, 64))  # and never its data
+        command(first, *struct.pack("<BBIH", 0xF2, 0x08, RAM, 64))  # without its data
         st_link.printed.append(b"one ")
         assert first.get(0x84, 64) == b"one "
     st_link.printed.append(b"two")
@@ -311,7 +311,7 @@ def test_closing_is_an_unplug_and_connecting_again_a_replug(st_link: Plug) -> No
         assert second.get(0x84, 64) == b"two"
 
 
-def test_the_probe_is_unplugged_from_its_own_side(st_link: Plug) -> None:
+def test_probe_unplugs_itself(st_link: Plug) -> None:
     with Peer(st_link.connect()) as peer:
         st_link.server.unplug()
         with pytest.raises(AssertionError, match="the device is gone"):
@@ -321,21 +321,21 @@ def test_the_probe_is_unplugged_from_its_own_side(st_link: Plug) -> None:
         assert len(again.get(0x81, 64)) == 6
 
 
-def test_a_second_guest_is_turned_away(st_link: Plug, peer: Peer) -> None:
+def test_second_guest_is_refused(st_link: Plug, peer: Peer) -> None:
     with st_link.connect() as second:
         assert second.recv(100) == b""
     command(peer, 0xF1)
     assert len(peer.get(0x81, 64)) == 6
 
 
-def test_a_guest_of_few_capabilities(st_link: Plug) -> None:
+def test_guest_of_few_capabilities_is_served(st_link: Plug) -> None:
     with Peer(st_link.connect(), capabilities=(1, 4)) as peer:
         assert len(peer.descriptor(DEVICE) or b"") == 18
         command(peer, 0xF1)
         assert len(peer.get(0x81, 64)) == 6
 
 
-def test_a_socket_that_somebody_left_behind_is_taken_over(plug: Callable[[str], Plug]) -> None:
+def test_listening_socket_is_not_taken_over(plug: Callable[[str], Plug]) -> None:
     first = plug("st-link")
     with pytest.raises(OSError, match="another process listens there"):
         Plug("st-link", first.path)

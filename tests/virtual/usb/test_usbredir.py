@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire format, against whatever may come along it."""
+"""The wire format with arbitrary input."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ from utvm.virtual.usb.usbredir import Packet, PacketKind, PacketStream, Protocol
 
 HELLO = struct.pack("<III64sI", 0, 68, 0, b"a guest", 0b1110010)
 
-# What a probe may take for the beginning of a command
+# Data that a probe may parse as the start of a command.
 commands = st.builds(
     lambda first, rest: first + rest,
     st.sampled_from([b"", b"\xf2\x08", b"\xf2\x0d", b"\xf2\x51", b"\xf2\x52", b"\xf2\x07", b"\x05\x00", b"\x06\x00"]),
@@ -30,7 +30,7 @@ packets = st.one_of(
         st.sampled_from([*range(30), *range(99, 106)]),
         st.binary(max_size=40),
     ),
-    # Control and bulk packets whose lengths agree, to endpoints that are there and some that are not
+    # Control and bulk packets with consistent lengths, for existing and missing endpoints.
     st.builds(
         lambda endpoint, head, data: (
             struct.pack("<IIQ", 100, 10 + len(data), 6)
@@ -56,25 +56,25 @@ packets = st.one_of(
 
 
 @given(st.lists(packets, max_size=12), st.booleans(), st.data())
-def test_any_bytes_give_packets_or_one_clear_end(parts: list[bytes], greeted: bool, data: st.DataObject) -> None:
-    text = (HELLO if greeted else b"") + b"".join(parts)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
-    whole, pieces = _read([text]), _read([text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)])
-    assert whole == pieces  # however the stream was cut
+def test_any_bytes_are_packets_or_one_error(parts: list[bytes], with_hello: bool, data: st.DataObject) -> None:
+    stream = (HELLO if with_hello else b"") + b"".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
+    whole, pieces = _read([stream]), _read([stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)])
+    assert whole == pieces  # independent of the cuts
 
 
 def _read(parts: list[bytes]) -> list[Packet | str]:
-    wire, found = PacketStream(), list[Packet | str]()
+    wire, packets_read = PacketStream(), list[Packet | str]()
     try:
         for part in parts:
-            found += wire.feed(part)
+            packets_read += wire.feed(part)
     except ProtocolError as error:
-        found.append(str(error))
-    return found
+        packets_read.append(str(error))
+    return packets_read
 
 
 @pytest.mark.parametrize(
-    "text, why",
+    "stream, message",
     [
         (b"GET / HTTP/1.1\r\n\r\n", "bytes"),
         (struct.pack("<III", 3, 0, 0), "before HELLO"),
@@ -88,9 +88,9 @@ def _read(parts: list[bytes]) -> list[Packet | str]:
         (struct.pack("<III5s", 0, 5, 0, b"short"), "HELLO of 5"),
     ],
 )
-def test_what_no_guest_says_ends_the_connection(text: bytes, why: str) -> None:
-    with pytest.raises(ProtocolError, match=why):
-        list(PacketStream().feed(text))
+def test_invalid_packet_ends_the_connection(stream: bytes, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        list(PacketStream().feed(stream))
 
 
 def test_capabilities_make_headers_longer() -> None:
@@ -106,23 +106,23 @@ def test_capabilities_make_headers_longer() -> None:
 
 
 @pytest.mark.parametrize("kind", ["st-link", "cmsis-dap"])
-def test_no_guest_brings_the_server_down(
+def test_random_packets_do_not_stop_the_server(
     plug: "type[Plug]", kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     escaped: list[object] = []
     monkeypatch.setattr(threading, "excepthook", escaped.append)
     caplog.set_level(logging.INFO)
-    served = plug(kind)  # type: ignore[arg-type, call-arg]
+    plugged = plug(kind)  # type: ignore[arg-type, call-arg]
 
     @given(st.lists(packets, min_size=1, max_size=8))
     def send(parts: list[bytes]) -> None:
-        with served.connect() as connection, contextlib.suppress(ConnectionError):
+        with plugged.connect() as connection, contextlib.suppress(ConnectionError):
             connection.sendall(HELLO + b"".join(parts))
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(65536):
-                pass  # until the server has had enough, or has seen the end
+                pass  # until the server closes, or has read the end
 
     send()
     assert not escaped
-    with Peer(served.connect()) as peer:
+    with Peer(plugged.connect()) as peer:
         assert len(peer.descriptor(1) or b"") == 18
