@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 convolutions for tests: random ones, what they compute according to numpy, and their C functions."""
+"""Random int8 convolutions for tests, a numpy reference, and their C functions."""
 
 import ctypes
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ _FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 
 @dataclass(frozen=True)
 class Shape:
-    """The shapes of a convolution, from which :func:`random_record` makes one.
+    """Shapes of a convolution, for :func:`random_record`.
 
     Attributes:
         largest: the largest magnitude of a weight.
-        relu: whether the lowest output is its zero point, as behind a ReLU.
+        relu: the lowest output is the zero point, as after a ReLU.
     """
 
     height: int = 6
@@ -62,7 +62,7 @@ class Shape:
 
 
 def random_record(shape: Shape, seed: int) -> Convolution:
-    """Make a convolution with random numbers; multiplier > 0 makes it depthwise."""
+    """A convolution with random numbers; with multiplier > 0, it is depthwise."""
     generator = np.random.default_rng(seed)
 
     def rescale(count: int, low: int, high: int) -> Rescale:
@@ -98,14 +98,14 @@ def random_record(shape: Shape, seed: int) -> Convolution:
 
 
 def random_inputs(record: Convolution, seed: int) -> list[Int8]:
-    """Make the inputs of a convolution."""
+    """Random inputs of a convolution."""
     generator = np.random.default_rng(seed)
     shapes = [record.input_shape] + [record.output_shape] * (record.residual is not None)
     return [generator.integers(-128, 128, shape).astype(np.int8) for shape in shapes]
 
 
 def reference(record: Convolution, inputs: Sequence[Int8]) -> Int8:
-    """Compute a convolution as TensorFlow Lite specifies it, in 64 bits."""
+    """Compute a convolution by TensorFlow Lite's specification, in 64 bits."""
     height, width, outputs = record.output_shape
     top, left, bottom, right = record.padding
     data = np.pad(inputs[0].astype(np.int64) - record.input_zero, ((top, bottom), (left, right), (0, 0)))
@@ -116,21 +116,21 @@ def reference(record: Convolution, inputs: Sequence[Int8]) -> Int8:
             y, x = row * record.dilation[0], column * record.dilation[1]
             rows = slice(y, y + (height - 1) * record.strides[0] + 1, record.strides[0])
             columns = slice(x, x + (width - 1) * record.strides[1] + 1, record.strides[1])
-            seen = data[rows, columns]
+            window = data[rows, columns]
             if record.depthwise:
-                sums += np.repeat(seen, outputs // seen.shape[2], axis=2) * weights[:, row, column, 0]
+                sums += np.repeat(window, outputs // window.shape[2], axis=2) * weights[:, row, column, 0]
             else:
-                sums += seen @ weights[:, row, column].T
-    result = np.clip(_rescaled(sums, record.rescale) + record.output_zero, record.low, record.high)
+                sums += window @ weights[:, row, column].T
+    result = np.clip(_rescale(sums, record.rescale) + record.output_zero, record.low, record.high)
     if record.residual is not None:
-        one = record.residual
-        total = _rescaled((result - one.result_zero) << 20, one.result)
-        total += _rescaled((inputs[1].astype(np.int64) - one.other_zero) << 20, one.other)
-        result = np.clip(_rescaled(total, one.output) + one.output_zero, one.low, one.high)
+        residual = record.residual
+        total = _rescale((result - residual.result_zero) << 20, residual.result)
+        total += _rescale((inputs[1].astype(np.int64) - residual.other_zero) << 20, residual.other)
+        result = np.clip(_rescale(total, residual.output) + residual.output_zero, residual.low, residual.high)
     return np.asarray(result.astype(np.int8))
 
 
-def _rescaled(value: npt.NDArray[np.int64], rescale: Rescale) -> npt.NDArray[np.int64]:
+def _rescale(value: npt.NDArray[np.int64], rescale: Rescale) -> npt.NDArray[np.int64]:
     shifts = rescale.shifts.astype(np.int64)
     left, right = np.maximum(shifts, 0), np.maximum(-shifts, 0)
     # Halves go up in the first rounding, away from zero in the second.
@@ -139,11 +139,11 @@ def _rescaled(value: npt.NDArray[np.int64], rescale: Rescale) -> npt.NDArray[np.
     return np.asarray(np.sign(high) * magnitude)
 
 
-def near(least: int | None) -> list[int]:
-    """Return how many bytes an output may begin before an input, of an overlap as operators say it."""
-    if least is None or least == HERE:
-        return [] if least is None else [0]
-    return [least, least + 1, least + 17]
+def overlap_distances(minimum: int | None) -> list[int]:
+    """Distances, in bytes, from an output's start to an input's, for an operator's declared overlap."""
+    if minimum is None or minimum == HERE:
+        return [] if minimum is None else [0]
+    return [minimum, minimum + 1, minimum + 17]
 
 
 def _smallest(operator: Operator) -> Operator:
@@ -154,7 +154,7 @@ def _smallest(operator: Operator) -> Operator:
 
 
 class Functions:
-    """The C functions of some convolutions, ``operator_0`` and so on, the fastest or smallest of several forms."""
+    """C functions of convolutions, ``operator_0`` and so on, in their fastest or smallest form."""
 
     def __init__(self, records: Sequence[Convolution], target: Target, form: str = "fastest") -> None:
         self.operators: list[Operator] = [make(record, target) for record in records]
@@ -184,13 +184,15 @@ class HostFunctions:
         self._call(number, [array.ctypes.data for array in inputs], output.ctypes.data)
         return output
 
-    def sharing(self, number: int, record: Convolution, inputs: Sequence[Int8], which: int, bytes_: int) -> Int8:
-        """Run with the output beginning so many bytes before an input, in the same memory."""
+    def run_overlapping(
+        self, number: int, record: Convolution, inputs: Sequence[Int8], input_index: int, distance: int
+    ) -> Int8:
+        """Run with the output's start a number of bytes before an input, in shared memory."""
         size = int(np.prod(record.output_shape))
-        memory = np.zeros(bytes_ + max(inputs[which].size, size) + 16, np.int8)
-        memory[bytes_ : bytes_ + inputs[which].size] = inputs[which].ravel()
+        memory = np.zeros(distance + max(inputs[input_index].size, size) + 16, np.int8)
+        memory[distance : distance + inputs[input_index].size] = inputs[input_index].ravel()
         addresses = [array.ctypes.data for array in inputs]
-        addresses[which] = memory.ctypes.data + bytes_
+        addresses[input_index] = memory.ctypes.data + distance
         self._call(number, addresses, memory.ctypes.data)
         return memory[:size].reshape(record.output_shape)
 

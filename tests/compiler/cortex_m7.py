@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running C functions on an emulated Cortex-M7 (Unicorn), compiled with the cross compiler."""
+"""Run C functions on an emulated Cortex-M7 (Unicorn), compiled with the cross compiler."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,23 +29,23 @@ def run_on_cortex_m7(
     """Run each function once and return its output.
 
     Args:
-        code: the core that it is compiled for.
+        code: the target core of the compiler.
 
     Raises:
-        AssertionError: a function changed a register that its caller owns.
+        AssertionError: a function changed a callee-saved register.
     """
     machine, addresses = _machine(functions, directory, code)
     saved = [getattr(arm_const, f"UC_ARM_REG_R{number}") for number in range(4, 12)]
     outputs = []
     for number, record in enumerate(records):
-        arguments, place = [], _RAM
+        arguments, address = [], _RAM
         constants = functions.operators[number].constants
         for array in [*inputs[number], *constants, np.zeros(record.output_shape, np.int8)]:
-            machine.mem_write(place, np.ascontiguousarray(array).tobytes())
-            arguments.append(place)
-            place += -(-array.nbytes // 16) * 16
+            machine.mem_write(address, np.ascontiguousarray(array).tobytes())
+            arguments.append(address)
+            address += -(-array.nbytes // 16) * 16
         output = arguments[-1]
-        arguments.append(place)
+        arguments.append(address)
         for register, value in zip(_REGISTERS, arguments, strict=False):
             machine.reg_write(register, value)
         on_stack = np.array(arguments[4:], np.uint32).tobytes()

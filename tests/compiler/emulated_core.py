@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running C functions on a core that QEMU emulates: one small program for all of them, without a system."""
+"""Run C functions on a core that QEMU emulates, in one small bare-metal program."""
 
 import shutil
 from collections.abc import Sequence
@@ -42,11 +42,11 @@ int main(void) {{
 
 @dataclass(frozen=True)
 class Core:
-    """A core, and what it is emulated by.
+    """An emulated core.
 
     Attributes:
-        start: assembly that begins at the image's first byte, prepares the core and calls main.
-        say, leave: C that prints ``text`` by semihosting, and that ends the emulator.
+        start: assembly at the start of the image that prepares the core and calls main.
+        say, leave: C statements that print ``text`` by semihosting, and that end the emulator.
     """
 
     machine: str
@@ -66,7 +66,7 @@ CORTEX_M55 = Core(
     ("-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard"),
     0,
     0x21000000,
-    # CPACR: the unit for vectors is off after reset.
+    # CPACR: the vector unit is off after reset.
     ".word 0x20040000, begin\n.thumb_func\nbegin:\nldr r0, =0xE000ED88\nmov r1, #0xF00000\nstr r1, [r0]\n"
     "dsb\nisb\nbl main\n",
     _SEMIHOSTING.format("4", "text", "bkpt 0xAB"),
@@ -78,7 +78,7 @@ CORTEX_A9 = Core(
     ("-mcpu=cortex-a9", "-marm", "-mfpu=neon-vfpv3", "-mfloat-abi=hard"),
     0x100000,
     0x200000,
-    # The unit for vectors is off after reset.
+    # The vector unit is off after reset.
     ".arm\nmrc p15, 0, r0, c1, c0, 2\norr r0, r0, #0xF00000\nmcr p15, 0, r0, c1, c0, 2\nisb\n"
     "mov r0, #0x40000000\n.fpu neon\nvmsr fpexc, r0\nldr sp, =0x4000000\nbl main\n",
     _SEMIHOSTING.format("4", "text", "svc 0x123456"),
@@ -91,7 +91,7 @@ class Run:
     """One run of a function.
 
     Attributes:
-        shared: which input the output shares its memory with, and how many bytes it begins before it.
+        shared: an input that shares the output's memory: its index, and the output's distance before it in bytes.
     """
 
     number: int
@@ -105,56 +105,56 @@ def run_emulated(
     """Run functions and return their outputs.
 
     Raises:
-        AssertionError: one wrote behind its output, or behind its workspace.
+        AssertionError: a function wrote beyond its output or workspace.
     """
     blob = bytearray()
     calls: list[str] = []
 
-    def place(content: bytes, behind: int = 0) -> int:
-        at = len(blob)
-        blob.extend(content + bytes([_PATTERN]) * (behind + -(len(content) + behind) % 16))
-        return at
+    def place(content: bytes, guard_size: int = 0) -> int:
+        offset = len(blob)
+        blob.extend(content + bytes([_PATTERN]) * (guard_size + -(len(content) + guard_size) % 16))
+        return offset
 
-    for each in runs:
-        record, printed = records[each.number], functions.printed[each.number]
+    for run in runs:
+        record, printed = records[run.number], functions.printed[run.number]
         size = int(np.prod(record.output_shape))
-        arrays = [*each.inputs, *functions.operators[each.number].constants]
+        arrays = [*run.inputs, *functions.operators[run.number].constants]
         output, shared = -1, None
-        places = []
-        for which, array in enumerate(arrays):
+        offsets = []
+        for input_index, array in enumerate(arrays):
             content = np.ascontiguousarray(array).tobytes()
-            if each.shared is not None and each.shared[0] == which:
-                before = each.shared[1]
+            if run.shared is not None and run.shared[0] == input_index:
+                before = run.shared[1]
                 output = place(bytes(before) + content, max(0, size - before - len(content)) + _GUARD)
                 shared = output + before
-                places.append(shared)
+                offsets.append(shared)
             else:
-                places.append(place(content))
+                offsets.append(place(content))
         if shared is None:
             output = place(bytes(size), _GUARD)
-        places.append(output)
+        offsets.append(output)
         scratch = place(bytes([_PATTERN]) * (printed.workspace_bytes + _GUARD))
         if printed.workspace_bytes:
-            places.append(scratch)
-        arguments = ", ".join(f"(void *)(blob + {at})" for at in places)
-        calls.append(f"  operator_{each.number}({arguments});")
+            offsets.append(scratch)
+        arguments = ", ".join(f"(void *)(blob + {argument})" for argument in offsets)
+        calls.append(f"  operator_{run.number}({arguments});")
         calls += [f"  print(blob + {output}, {size});"]
         calls += [f"  print(blob + {scratch + printed.workspace_bytes}, {_GUARD});"]
-        calls += [f"  print(blob + {output + size}, {0 if each.shared else _GUARD});"]
-    lines = _said(
+        calls += [f"  print(blob + {output + size}, {0 if run.shared else _GUARD});"]
+    lines = _run_program(
         core, functions.text + _MAIN.format(say=core.say, calls="\n".join(calls), leave=core.leave), blob, directory
     )
     outputs = []
     guard = bytes([_PATTERN]) * _GUARD
-    for each, (output_text, scratch_text, behind) in zip(runs, zip(*[iter(lines)] * 3, strict=True), strict=True):
+    for run, (output_text, scratch_text, guard_text) in zip(runs, zip(*[iter(lines)] * 3, strict=True), strict=True):
         assert bytes.fromhex(scratch_text) == guard, "wrote behind its workspace"
-        assert not behind or bytes.fromhex(behind) == guard, "wrote behind its output"
-        shape = records[each.number].output_shape
+        assert not guard_text or bytes.fromhex(guard_text) == guard, "wrote behind its output"
+        shape = records[run.number].output_shape
         outputs.append(np.frombuffer(bytes.fromhex(output_text), np.int8).reshape(shape))
     return outputs
 
 
-def _said(core: Core, program: str, blob: bytes, directory: Path) -> list[str]:
+def _run_program(core: Core, program: str, blob: bytes, directory: Path) -> list[str]:
     (directory / "blob.bin").write_bytes(blob)
     (directory / "operators.c").write_text(program, encoding="utf-8")
     (directory / "start.S").write_text(
@@ -172,5 +172,5 @@ def _said(core: Core, program: str, blob: bytes, directory: Path) -> list[str]:
     assert emulator, "qemu-system-arm is not installed: see provision/debian.txt"
     options = ["-M", core.machine, "-display", "none", "-chardev", "stdio,id=said"]
     options += ["-semihosting-config", "enable=on,target=native,chardev=said", "-kernel", "program.elf"]
-    said = run_tool([emulator, *options], cwd=directory)
-    return said.split("\n")[:-1]
+    output = run_tool([emulator, *options], cwd=directory)
+    return output.split("\n")[:-1]

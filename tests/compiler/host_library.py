@@ -14,23 +14,23 @@ from utvm.compiler import Library
 
 Array = npt.NDArray[Any]
 
-# What the firmware uses, plus every warning as an error.
+# The firmware's flags, and every warning as an error.
 FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffp-contract=off"]
 _ALIGNMENT = 16
-_GUARD = 64  # bytes on both sides of the arena and of every output that must stay as they are
+_GUARD = 64  # bytes before and after the arena and every output, which must not change
 
 
 def write_sources(library: Library, directory: Path) -> list[Path]:
-    """Write a library's files; return the C ones."""
+    """Write a library's files; return the C files."""
     for name, text in library.sources.items():
         (directory / name).write_text(text, encoding="utf-8")
     return sorted(directory / name for name in library.sources if name.endswith(".c"))
 
 
 class HostLibrary:
-    """A library that can be run here.
+    """A library that runs on this computer.
 
-    A run is made twice: with inputs and outputs outside of the working memory, and with all of them in it.
+    A call runs it twice: with inputs and outputs outside of the working memory, and with all of them in it.
 
     Args:
         extra: further compiler flags.
@@ -44,13 +44,15 @@ class HostLibrary:
         self._run = getattr(ctypes.CDLL(str(shared)), f"{library.name}_run")
 
     def __call__(self, *inputs: Array) -> list[Array]:
-        """Run the model, and check that it writes its outputs and its arenas and nothing around them."""
+        """Run the model, and check that it writes to its outputs and arenas only."""
         arrays = [np.array(array, order="C") for array in inputs]
         for array, tensor in zip(arrays, self.library.inputs, strict=True):
             assert (array.shape, str(array.dtype)) == (tensor.shape, tensor.dtype)
         outside, inside = self._outside(arrays), self._inside(arrays)
-        for one, other in zip(outside, inside, strict=True):
-            assert one.tobytes() == other.tobytes(), "a tensor in the arena gives another result than one elsewhere"
+        for outside_output, inside_output in zip(outside, inside, strict=True):
+            assert outside_output.tobytes() == inside_output.tobytes(), (
+                "a tensor in the arena gives another result than one elsewhere"
+            )
         return outside
 
     def _outside(self, arrays: list[Array]) -> list[Array]:
@@ -102,7 +104,7 @@ class HostLibrary:
 
 
 class _Guarded:
-    """Aligned memory with a known pattern before and behind it, and rubbish in it."""
+    """Aligned, uninitialised memory with a known pattern around it."""
 
     def __init__(self, size: int) -> None:
         self._raw = np.full(size + 2 * _GUARD + _ALIGNMENT, 0xA5, np.uint8)
@@ -115,5 +117,5 @@ class _Guarded:
         return self._raw[self._first : self._first + self._size]
 
     def check(self) -> None:
-        around = np.concatenate([self._raw[: self._first], self._raw[self._first + self._size :]])
-        assert (around == 0xA5).all(), "the model wrote outside its memory"
+        guard = np.concatenate([self._raw[: self._first], self._raw[self._first + self._size :]])
+        assert (guard == 0xA5).all(), "the model wrote outside its memory"

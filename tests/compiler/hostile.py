@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile inputs for models, which the address and undefined-behaviour sanitizers watch.
+"""Hostile inputs for models, under the address and undefined-behaviour sanitizers.
 
-Integers are the ends of their types, and indices far outside; floats are infinities, what is no number, and
-what is next to overflowing. A run may answer with a code; it may not read or write what is not its own, nor do
-what C leaves undefined. docs/compiler.md says what these sanitizers do not look at.
+Integers are the limits of their types and indices far out of range; floats are infinities, NaN and values close to
+overflow. A run may return an error code; it may not access memory of others or have undefined behaviour.
+docs/compiler.md lists what these sanitizers do not check.
 """
 
 import functools
@@ -21,7 +21,7 @@ import test_control
 import test_states
 import tflite_suite
 from convolutions import DSP, MVE, NEON
-from programs import answers_of, make_program
+from programs import make_program, run_program
 from tflite_layers import draw_layer
 
 from utvm.compiler import ANY, Library, Model, Tensor, from_onnx, from_tflite
@@ -37,7 +37,7 @@ _TARGETS = (ANY, DSP, MVE, NEON)
 _GRAPHS = {
     "if": test_control.branches,
     "if in while": functools.partial(test_control.steps, 5),
-    "while an input says so": test_control.counted,
+    "while an input says so": test_control.bounded_sum,
     "states": functools.partial(test_states.streaming, index=True),
     "digits": (ROOT / "models/digits/digits_int8.tflite").read_bytes,
 }
@@ -47,11 +47,11 @@ _WHOLES = (0, 1, -1, 2, 3, 7, -2, 127, -128, 128, 255, 32767, -32768, 65535, 2**
 
 @dataclass
 class Attack:
-    """A model and what it is given; no answer of it is right or wrong.
+    """A model and its inputs; its outputs are not checked.
 
     Attributes:
         name: a C identifier.
-        source: what the model is, for whoever reads of a fault.
+        source: description of the model for messages.
     """
 
     name: str
@@ -60,52 +60,52 @@ class Attack:
 
 
 def sources() -> list[str]:
-    """Return the models that there are: layers and graphs of TensorFlow Lite, and ONNX's own cases."""
-    layers = [f"layer {each}" for each in tflite_suite.layers()]
-    return [*layers, *(f"graph {each}" for each in _GRAPHS), *(f"case {each}" for each in onnx_suite.cases())]
+    """Available models: layers and graphs of TensorFlow Lite, and ONNX's own cases."""
+    layers = [f"layer {layer}" for layer in tflite_suite.layers()]
+    return [*layers, *(f"graph {graph}" for graph in _GRAPHS), *(f"case {case}" for case in onnx_suite.cases())]
 
 
-def found(chosen: Sequence[str], number: int, directory: Path, sets: int = SETS) -> list[str]:
-    """Attack models; return what the sanitizers say; empty where all is well.
+def find_faults(selection: Sequence[str], number: int, directory: Path, sets: int = SETS) -> list[str]:
+    """Run models on hostile inputs; return the sanitizers' messages.
 
     Args:
-        chosen: of :func:`sources`; those that are refused are left out.
-        number: which attack on them it is.
-        sets: how many inputs a model is given.
+        selection: models of :func:`sources`; refused ones are skipped.
+        number: number of the attack.
+        sets: number of inputs for a model.
     """
-    names = {f"m{count}": source for count, source in enumerate(chosen)}
-    compiled = run_bounded("the models", "compile them", lambda: [_compiled(*item, number) for item in names.items()])
+    names = {f"m{count}": source for count, source in enumerate(selection)}
+    compiled = run_bounded("the models", "compile them", lambda: [_compile(*item, number) for item in names.items()])
     libraries = {library.name: library for library in compiled if library is not None}
-    random = np.random.default_rng(zlib.crc32(f"{number} {chosen}".encode()))
+    random = np.random.default_rng(zlib.crc32(f"{number} {selection}".encode()))
     attacks = [Attack(name, names[name], _sets(random, library, sets)) for name, library in libraries.items()]
-    program, bad = make_program(attacks, libraries, directory, SANITIZERS)
-    faults = [f"{names[name]}: {text}" for name, text in bad.items()]
-    attacks = [each for each in attacks if each.name not in bad]
-    answers = answers_of(attacks, libraries, program)
+    program, rejected = make_program(attacks, libraries, directory, SANITIZERS)
+    faults = [f"{names[name]}: {text}" for name, text in rejected.items()]
+    attacks = [attack for attack in attacks if attack.name not in rejected]
+    outputs = run_program(attacks, libraries, program)
     return faults + [
-        f"{attack.source}, attack {number}: {answer}"
-        for attack, answer in zip(attacks, answers, strict=True)
-        if isinstance(answer, str) and not answer.startswith("its run answers")
+        f"{attack.source}, attack {number}: {result}"
+        for attack, result in zip(attacks, outputs, strict=True)
+        if isinstance(result, str) and not result.startswith("its run answers")
     ]
 
 
-def _compiled(name: str, source: str, number: int) -> Library | None:
+def _compile(name: str, source: str, number: int) -> Library | None:
     from utvm.compiler.build import build_library
 
     try:
-        # Attacks take turns: kernels of cores with an extension are met in the C that stands in for it here.
+        # Attacks use the targets in turn: kernels for extensions run here in their portable C.
         return build_library(_model(name, source, number), name, _TARGETS[number % len(_TARGETS)])
     except UtvmError:
         return None
 
 
 def _model(name: str, source: str, number: int) -> Model:
-    kind, _, which = source.partition(" ")
+    kind, _, name_of_case = source.partition(" ")
     if kind == "case":
-        return from_onnx(onnx_suite.cases()[which].model.SerializeToString(), name)
+        return from_onnx(onnx_suite.cases()[name_of_case].model.SerializeToString(), name)
     if kind == "graph":
-        return from_tflite(_GRAPHS[which](), name)
-    row, _, dtype = which.rpartition("/")
+        return from_tflite(_GRAPHS[name_of_case](), name)
+    row, _, dtype = name_of_case.rpartition("/")
     return from_tflite(draw_layer(row, dtype, number)[0], name)
 
 
@@ -114,7 +114,7 @@ def _sets(random: np.random.Generator, library: Library, sets: int) -> list[tupl
 
 
 def _hostile(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Return one number everywhere, all kinds of them, a few among numbers as models have them, or random bits."""
+    """One value everywhere, random extreme values, some extremes among usual values, or random bits."""
     if tensor.dtype == "bool":
         return random.integers(0, 2, tensor.shape).astype(bool)
     if tensor.dtype.startswith("float"):
@@ -122,18 +122,18 @@ def _hostile(random: np.random.Generator, tensor: Tensor) -> Array:
         usual: Array = random.normal(0, 3, tensor.shape).astype(tensor.dtype)
     else:
         limits = np.iinfo(tensor.dtype)
-        worst = np.array([min(max(each, limits.min), limits.max) for each in _WHOLES], tensor.dtype)
+        worst = np.array([min(max(value, limits.min), limits.max) for value in _WHOLES], tensor.dtype)
         usual = random.integers(max(limits.min, -9), 10, tensor.shape).astype(tensor.dtype)
-    how = random.integers(5)
-    if how == 4:
+    kind = random.integers(5)
+    if kind == 4:
         return np.frombuffer(random.bytes(tensor.size_bytes), tensor.dtype).reshape(tensor.shape)
-    if how == 0:
+    if kind == 0:
         return np.full(tensor.shape, random.choice(worst), tensor.dtype)
-    share = (0.0, 1.0, 0.2, 0.02)[how]
-    hit = random.random(tensor.shape) < share
+    fraction = (0.0, 1.0, 0.2, 0.02)[kind]
+    hit = random.random(tensor.shape) < fraction
     return np.where(hit, random.choice(worst, tensor.shape), usual).astype(tensor.dtype)
 
 
 def seconds() -> float:
-    """Return how long the nightly search takes."""
+    """Duration of the nightly search."""
     return float(os.environ.get("UTVM_HOSTILE_SECONDS", "3600"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawing ONNX's quantised operators: between Quantize- and DequantizeLinear, QLinear*, and exact sums."""
+"""Random ONNX models of quantised operators: between QuantizeLinear and DequantizeLinear, QLinear*, and exact sums."""
 
 from typing import Any
 
@@ -24,42 +24,42 @@ def _full(draw: Draw, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return draw.array(shape, dtype, -(1 << 31), 1 << 31)
 
 
-def quantise(draw: Draw) -> None:
+def draw_quantise(draw: Draw) -> None:
     dtype = draw.pick(*_BYTES, *(["int16", "uint16"] if draw.opset >= 21 else []))
     data = draw.array(draw.extents(1))
     if draw.chance(4):
         data = np.nan_to_num(draw.edged(data), posinf=9e9, neginf=-9e9)
-        draw.misread = True  # It makes integers of them before it cuts them off.
+        draw.misread = True  # The evaluator converts to integers before it saturates.
     axis = draw.integer(0, data.ndim - 1) if draw.opset >= 13 and draw.chance() else None
     size = () if axis is None else (data.shape[axis],)
     zero = draw.constant(np.full(size, _zero(draw, dtype), dtype)) if dtype != "uint8" or draw.chance() else ""
     shown = None if axis is None else draw.pick(axis, axis - data.ndim)
-    draw.give(*draw.node("QuantizeLinear", [draw.input(data), draw.constant(_scale(draw, size)), zero], axis=shown))
+    draw.output(*draw.node("QuantizeLinear", [draw.input(data), draw.constant(_scale(draw, size)), zero], axis=shown))
 
 
-def dequantise(draw: Draw) -> None:
+def draw_dequantise(draw: Draw) -> None:
     dtype = draw.pick(*_BYTES, "int32", *(["int16", "uint16"] if draw.opset >= 21 else []))
     data = draw.array(draw.extents(1), dtype, -70000, 70000)
     axis = draw.integer(0, data.ndim - 1) if draw.opset >= 13 and draw.chance() else None
     size = () if axis is None else (data.shape[axis],)
     zero = draw.constant(draw.array(size, dtype, -100, 100)) if dtype != "int32" and draw.chance() else ""
     shown = None if axis is None else draw.pick(axis, axis - data.ndim)
-    draw.give(*draw.node("DequantizeLinear", [draw.input(data), draw.constant(_scale(draw, size)), zero], axis=shown))
+    draw.output(*draw.node("DequantizeLinear", [draw.input(data), draw.constant(_scale(draw, size)), zero], axis=shown))
 
 
-def quantise_by_itself(draw: Draw) -> None:
+def draw_dynamic_quantise(draw: Draw) -> None:
     draw.steps = 1
-    draw.give(*draw.node("DynamicQuantizeLinear", [draw.input(draw.array(draw.extents(1)))], 3))
+    draw.output(*draw.node("DynamicQuantizeLinear", [draw.input(draw.array(draw.extents(1)))], 3))
 
 
 class _Between:
-    """Real numbers between quantised tensors."""
+    """Float tensors between quantised tensors."""
 
     def __init__(self, draw: Draw, dtype: str) -> None:
         self.draw, self.dtype = draw, dtype
 
     def read(self, shape: tuple[int, ...], scale: np.ndarray | None = None, zero: np.ndarray | None = None) -> str:
-        """Add a quantised input; return its real numbers."""
+        """Add a quantised input; return its dequantised tensor."""
         draw = self.draw
         data = draw.input(_full(draw, shape, self.dtype))
         numbers = [
@@ -69,7 +69,7 @@ class _Between:
         return draw.node("DequantizeLinear", [data, *numbers])[0]
 
     def weights(self, shape: tuple[int, ...], axis: int) -> str:
-        """Add quantised weights, by one scale or one each channel; return their real numbers."""
+        """Add quantised weights, with one scale or one per channel; return the dequantised tensor."""
         draw = self.draw
         size = (shape[axis],) if draw.opset >= 13 and draw.chance() else ()
         data = draw.constant(_full(draw, shape, "int8"))
@@ -79,7 +79,7 @@ class _Between:
     def write(
         self, real: str, high: float = 0.3, scale: np.ndarray | None = None, zero: np.ndarray | None = None
     ) -> None:
-        """Quantise real numbers, the model's result."""
+        """Quantise a float tensor, the model's result."""
         draw = self.draw
         scale = _scale(draw, (), 0.02, high) if scale is None else scale
         numbers = [draw.constant(scale), draw.constant(_zero(draw, self.dtype) if zero is None else zero)]
@@ -88,10 +88,10 @@ class _Between:
         if draw.chance(4):
             result = draw.node("DequantizeLinear", [result, *numbers])[0]
             draw.steps = float(scale)
-        draw.give(result)
+        draw.output(result)
 
 
-def a_convolution(draw: Draw) -> None:
+def draw_convolution(draw: Draw) -> None:
     between = _Between(draw, draw.pick(*_BYTES))
     extents, kernel = extents_of(draw)
     groups = draw.pick(1, 1, 1, 2, 3)
@@ -107,7 +107,7 @@ def a_convolution(draw: Draw) -> None:
     between.write(real)
 
 
-def a_dense_layer(draw: Draw) -> None:
+def draw_dense_layer(draw: Draw) -> None:
     between = _Between(draw, draw.pick(*_BYTES))
     rows, inner, columns = draw.shape(3, 8)
     data = between.read((rows, inner))
@@ -117,9 +117,9 @@ def a_dense_layer(draw: Draw) -> None:
             real = draw.node("Add", [real, draw.constant(draw.array((columns,)))])[0]
     else:
         bias = draw.constant(draw.array((columns,)))
-        turned = draw.pick(0, 1)
-        weights = between.weights((columns, inner) if turned else (inner, columns), 0 if turned else 1)
-        real = draw.node("Gemm", [data, weights, bias], transB=turned, alpha=draw.pick(None, None, 0.5))[0]
+        transposed = draw.pick(0, 1)
+        weights = between.weights((columns, inner) if transposed else (inner, columns), 0 if transposed else 1)
+        real = draw.node("Gemm", [data, weights, bias], transB=transposed, alpha=draw.pick(None, None, 0.5))[0]
     between.write(draw.node("Relu", [real])[0] if draw.chance(3) else real)
 
 
@@ -127,7 +127,7 @@ def two_inputs(operator: str) -> Drawing:
     def drawing(draw: Draw) -> None:
         between = _Between(draw, draw.pick(*_BYTES))
         shape = draw.extents(1)
-        other = [1 if draw.chance(3) else each for each in shape][
+        other = [1 if draw.chance(3) else extent for extent in shape][
             draw.integer(0, len(shape)) if draw.chance(3) else 0 :
         ]
         if operator == "MatMul":
@@ -164,9 +164,7 @@ def one_input(operator: str) -> Drawing:
             shape = (draw.integer(1, 2), draw.integer(1, 3), *extents)
             changes = {"kernel_shape": kernel, **fitting(draw, extents, kernel, False)}
             if "pads" in changes:
-                changes["pads"] = [
-                    min(each, kernel[axis % len(kernel)] - 1) for axis, each in enumerate(changes["pads"])
-                ]
+                changes["pads"] = [min(pad, kernel[axis % len(kernel)] - 1) for axis, pad in enumerate(changes["pads"])]
             if operator == "AveragePool":
                 changes["count_include_pad"] = draw.pick(None, 0, 1)
         if operator == "GlobalAveragePool":
@@ -178,14 +176,14 @@ def one_input(operator: str) -> Drawing:
                 between.write(draw.node(operator, [between.read(shape), draw.ints(axis)], **changes)[0])
                 return
             changes["axes"] = [axis]
-        # Of what is negative there is no root.
+        # Negative numbers have no root.
         zero = np.array(np.iinfo(between.dtype).min, between.dtype) if operator == "Sqrt" else None
         between.write(draw.node(operator, [between.read(shape, None, zero)], **changes)[0])
 
     return drawing
 
 
-def a_move(draw: Draw) -> None:
+def draw_move(draw: Draw) -> None:
     between = _Between(draw, draw.pick(*_BYTES))
     shape = draw.extents(1)
     scale, zero = _scale(draw), _zero(draw, between.dtype)
@@ -195,10 +193,10 @@ def a_move(draw: Draw) -> None:
         between.write(draw.node("Concat", parts, axis=draw.integer(0, len(shape) - 1))[0], 0.1, *scales)
         return
     real = between.read(shape, scale, zero)
-    way = draw.integer(0, 2)
-    if way == 0:
-        real = draw.node("Transpose", [real], perm=[int(each) for each in draw.random.permutation(len(shape))])[0]
-    elif way == 1:
+    operation = draw.integer(0, 2)
+    if operation == 0:
+        real = draw.node("Transpose", [real], perm=[int(axis) for axis in draw.random.permutation(len(shape))])[0]
+    elif operation == 1:
         real = draw.node("Reshape", [real, draw.ints(-1)])[0]
     else:
         real = (
@@ -209,7 +207,7 @@ def a_move(draw: Draw) -> None:
     between.write(real, 0.1, *(draw.pick((scale, zero), (None, None))))
 
 
-def a_quantised_convolution(draw: Draw) -> None:
+def draw_quantised_convolution(draw: Draw) -> None:
     draw.steps = 1
     dtype = draw.pick(*_BYTES)
     extents, kernel = extents_of(draw)
@@ -232,30 +230,30 @@ def a_quantised_convolution(draw: Draw) -> None:
     ]
     changes = fitting(draw, extents, kernel)
     draw.misread = bool({"pads", "auto_pad"} & changes.keys())
-    draw.give(*draw.node("QLinearConv", names, group=groups, **changes))
+    draw.output(*draw.node("QLinearConv", names, group=groups, **changes))
 
 
-def a_quantised_product(draw: Draw) -> None:
+def draw_quantised_product(draw: Draw) -> None:
     draw.steps = 1
     left, right = draw.pick(*_BYTES), draw.pick(*_BYTES)
     rows, inner, columns = draw.shape(3, 6)
     lead = draw.shape(draw.integer(0, 2), 3)
-    other = draw.input if draw.chance(3) else draw.constant
+    add_operand = draw.input if draw.chance(3) else draw.constant
     size = (columns,) if draw.chance(3) else ()
     names = [
         draw.input(_full(draw, (*lead, rows, inner), left)),
         draw.constant(_scale(draw)),
         draw.constant(_zero(draw, left)),
-        other(_full(draw, (*(lead if draw.chance() else ()), inner, columns), right)),
+        add_operand(_full(draw, (*(lead if draw.chance() else ()), inner, columns), right)),
         draw.constant(_scale(draw, size, 0.002, 0.02)),
         draw.constant(np.full(size, _zero(draw, right), right)),
         draw.constant(_scale(draw, (), 0.03, 0.3)),
         draw.constant(_zero(draw, left)),
     ]
-    draw.give(*draw.node("QLinearMatMul", names))
+    draw.output(*draw.node("QLinearMatMul", names))
 
 
-def integers_convolved(draw: Draw) -> None:
+def draw_conv_integer(draw: Draw) -> None:
     left, right = draw.pick(*_BYTES), draw.pick(*_BYTES)
     extents, kernel = extents_of(draw)
     inside, outside = draw.integer(1, 3), draw.integer(1, 3)
@@ -265,10 +263,10 @@ def integers_convolved(draw: Draw) -> None:
         draw.maybe(_zero(draw, left)),
         draw.maybe(_zero(draw, right)),
     ]
-    draw.give(*draw.node("ConvInteger", names, **fitting(draw, extents, kernel)))
+    draw.output(*draw.node("ConvInteger", names, **fitting(draw, extents, kernel)))
 
 
-def integers_multiplied(draw: Draw) -> None:
+def draw_matmul_integer(draw: Draw) -> None:
     left, right = draw.pick(*_BYTES), draw.pick(*_BYTES)
     rows, inner, columns = draw.shape(3, 6)
     lead = draw.shape(draw.integer(0, 2), 3)
@@ -279,7 +277,7 @@ def integers_multiplied(draw: Draw) -> None:
         draw.input(_full(draw, (*lead, rows, inner), left)),
         draw.either(_full(draw, (*lead, inner, columns), right), 2),
     ]
-    draw.give(*draw.node("MatMulInteger", [*names, *(draw.maybe(each) for each in zeros)]))
+    draw.output(*draw.node("MatMulInteger", [*names, *(draw.maybe(zero) for zero in zeros)]))
 
 
 def microsoft(operator: str) -> Drawing:
@@ -288,24 +286,24 @@ def microsoft(operator: str) -> Drawing:
         dtype = draw.pick(*_BYTES)
         shape = draw.extents(2)
 
-        def scaled(low: float = 0.004, high: float = 0.08) -> list[str]:
+        def scale_and_zero(low: float = 0.004, high: float = 0.08) -> list[str]:
             return [draw.constant(_scale(draw, (), low, high)), draw.constant(_zero(draw, dtype))]
 
         def read(shape: tuple[int, ...]) -> list[str]:
-            return [draw.input(_full(draw, shape, dtype)), *scaled()]
+            return [draw.input(_full(draw, shape, dtype)), *scale_and_zero()]
 
         changes: dict[str, Any] = {}
         if operator in ("QLinearAdd", "QLinearMul"):
-            other = tuple(1 if draw.chance(3) else each for each in shape)
-            names = [*read(shape), *read(other), *scaled(0.01, 0.2)]
+            other = tuple(1 if draw.chance(3) else extent for extent in shape)
+            names = [*read(shape), *read(other), *scale_and_zero(0.01, 0.2)]
         elif operator == "QLinearConcat":
             axis = draw.integer(0, len(shape) - 1)
             changes["axis"] = axis
-            names = [*scaled(), *(name for _ in range(draw.integer(1, 3)) for name in read(shape))]
+            names = [*scale_and_zero(), *(name for _ in range(draw.integer(1, 3)) for name in read(shape))]
         elif operator in ("QLinearAveragePool", "QLinearGlobalAveragePool"):
             extents, kernel = extents_of(draw)
             extents, kernel = (*extents, 3)[:2], [*kernel, 2][:2]
-            names = [*read((1, draw.integer(1, 3), *extents)), *scaled()]
+            names = [*read((1, draw.integer(1, 3), *extents)), *scale_and_zero()]
             if operator == "QLinearAveragePool":
                 changes = {
                     "kernel_shape": kernel,
@@ -313,22 +311,22 @@ def microsoft(operator: str) -> Drawing:
                     "count_include_pad": draw.pick(None, 0, 1),
                 }
                 if "pads" in changes:
-                    changes["pads"] = [min(each, kernel[axis % 2] - 1) for axis, each in enumerate(changes["pads"])]
+                    changes["pads"] = [min(pad, kernel[axis % 2] - 1) for axis, pad in enumerate(changes["pads"])]
         else:
-            names = [*read(shape), *scaled(0.003, 0.05)]
+            names = [*read(shape), *scale_and_zero(0.003, 0.05)]
             if operator == "QLinearLeakyRelu":
                 changes["alpha"] = draw.pick(None, 0.2)
             if operator == "QLinearSoftmax":
                 changes = {"axis": draw.integer(-len(shape), len(shape) - 1), "opset": 13}
-        draw.give(*draw.node(operator, names, domain=MICROSOFT, **changes))
+        draw.output(*draw.node(operator, names, domain=MICROSOFT, **changes))
 
     return drawing
 
 
 INTEGERS: dict[str, Drawing] = {
     **{
-        f"{each} in int8": one_input(each)
-        for each in (
+        f"{operator} in int8": one_input(operator)
+        for operator in (
             "AveragePool",
             "GlobalAveragePool",
             "LeakyRelu",
@@ -348,10 +346,12 @@ INTEGERS: dict[str, Drawing] = {
             "Sqrt",
         )
     },
-    **{f"{each} in int8": two_inputs(each) for each in ("Add", "Div", "MatMul", "Max", "Min", "Mul", "Sub")},
     **{
-        each: microsoft(each)
-        for each in (
+        f"{operator} in int8": two_inputs(operator) for operator in ("Add", "Div", "MatMul", "Max", "Min", "Mul", "Sub")
+    },
+    **{
+        operator: microsoft(operator)
+        for operator in (
             "QLinearAdd",
             "QLinearAveragePool",
             "QLinearConcat",
@@ -362,14 +362,14 @@ INTEGERS: dict[str, Drawing] = {
             "QLinearSoftmax",
         )
     },
-    "Conv in int8": a_convolution,
-    "MatMul with weights in int8": a_dense_layer,
-    "Concat in int8": a_move,
-    "ConvInteger": integers_convolved,
-    "DequantizeLinear": dequantise,
-    "DynamicQuantizeLinear": quantise_by_itself,
-    "MatMulInteger": integers_multiplied,
-    "QLinearConv": a_quantised_convolution,
-    "QLinearMatMul": a_quantised_product,
-    "QuantizeLinear": quantise,
+    "Conv in int8": draw_convolution,
+    "MatMul with weights in int8": draw_dense_layer,
+    "Concat in int8": draw_move,
+    "ConvInteger": draw_conv_integer,
+    "DequantizeLinear": draw_dequantise,
+    "DynamicQuantizeLinear": draw_dynamic_quantise,
+    "MatMulInteger": draw_matmul_integer,
+    "QLinearConv": draw_quantised_convolution,
+    "QLinearMatMul": draw_quantised_product,
+    "QuantizeLinear": draw_quantise,
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's own backend cases, as they come with the package ``onnx``: which are in scope, and how many run at once.
+"""ONNX's own backend cases from the package ``onnx``: their scope, and batches of them in one program.
 
-A batch of cases becomes one program: one call of gcc, one process, which takes the inputs of case after case and
-gives the outputs. A case that ends the process is named, and the others go on.
+A batch of cases is one program: one call of gcc and one process, which reads the inputs of all cases and writes the
+outputs. A case that ends the process is named, and the other cases continue.
 """
 
 import functools
@@ -19,7 +19,7 @@ import yaml
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
-from programs import answers_of, make_program
+from programs import make_program, run_program
 
 from utvm.compiler import Library, from_onnx
 from utvm.compiler.bounded import run_bounded
@@ -33,10 +33,10 @@ _SCOPE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "onnx_suite.yam
 
 @dataclass
 class Case:
-    """One model, what it is given, and what it should answer.
+    """A model with inputs and expected outputs.
 
     Attributes:
-        sets: pairs of inputs and answers.
+        sets: pairs of inputs and outputs.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What became of a case: ``right``, ``wrong`` or ``refused``, and the words about it."""
+    """Outcome of a case: ``right``, ``wrong`` or ``refused``, with a message."""
 
     case: str
     verdict: str
@@ -57,11 +57,11 @@ class Outcome:
 
 @functools.cache
 def cases() -> dict[str, Case]:
-    """Return the cases in scope, by name."""
+    """Cases in scope, by name."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Some of ONNX's own answers are computed with an overflow.
-        loaded = [each for kind in KINDS for each in load_model_tests(kind=kind)]
-    return {each.name: _case(each) for each in sorted(loaded, key=lambda each: each.name) if _in_scope(each)}
+        warnings.simplefilter("ignore")  # Some of ONNX's own outputs are computed with an overflow.
+        loaded = [case for kind in KINDS for case in load_model_tests(kind=kind)]
+    return {case.name: _case(case) for case in sorted(loaded, key=lambda case: case.name) if _in_scope(case)}
 
 
 def _in_scope(loaded: Any) -> bool:
@@ -90,26 +90,30 @@ def _case(loaded: Any) -> Case:
     model = onnx.ModelProto()
     model.CopyFrom(_model(loaded))
     sets = loaded.data_sets or [_read(folder) for folder in sorted(Path(loaded.model_dir).glob("test_data_set*"))]
-    sets = [(_arrays(given), _arrays(wanted)) for given, wanted in sets]
-    constant = {
+    sets = [(_arrays(inputs), _arrays(outputs)) for inputs, outputs in sets]
+    constants = {
         node.input[number]
         for node in model.graph.node
         for number in _SCOPE["constant_inputs"].get(node.op_type, ())
         if number < len(node.input)
     }
     names = [value.name for value in model.graph.input]
-    if len(sets) == 1 and constant & set(names):
-        given = dict(zip(names, sets[0][0], strict=False))
-        model.graph.initializer.extend(numpy_helper.from_array(given[name], name) for name in names if name in constant)
-        kept = [value for value in model.graph.input if value.name not in constant]
+    if len(sets) == 1 and constants & set(names):
+        input_values = dict(zip(names, sets[0][0], strict=False))
+        model.graph.initializer.extend(
+            numpy_helper.from_array(input_values[name], name) for name in names if name in constants
+        )
+        remaining = [value for value in model.graph.input if value.name not in constants]
         del model.graph.input[:]
-        model.graph.input.extend(kept)
-        sets = [([given[value.name] for value in kept], sets[0][1])]
+        model.graph.input.extend(remaining)
+        sets = [([input_values[value.name] for value in remaining], sets[0][1])]
     return Case(loaded.name, model, sets, loaded.rtol, _SCOPE["atol"].get(loaded.name, loaded.atol))
 
 
 def _arrays(values: Sequence[Any]) -> list[Array]:
-    return [numpy_helper.to_array(each) if isinstance(each, onnx.TensorProto) else np.asarray(each) for each in values]
+    return [
+        numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value) for value in values
+    ]
 
 
 def _read(folder: Path) -> tuple[list[Array], list[Array]]:
@@ -124,72 +128,74 @@ def judge(batch: Sequence[Any], directory: Path, differ: Callable[[Any, Any], st
     """Compile and run cases.
 
     Args:
-        batch: cases, or what has the same attributes.
-        differ: says how answers differ from a case's own; by ONNX's own comparison, unless somebody else does.
+        batch: cases, or objects with the same attributes.
+        differ: describes how outputs differ from a case's own; by default, ONNX's own comparison.
 
     Returns:
-        Case name to what became of it.
+        Outcomes by case name.
     """
     outcomes, libraries = {}, {}
-    for case, answer in zip(batch, compiled(batch), strict=True):
-        if isinstance(answer, Library):
-            libraries[case.name] = answer
+    for case, result in zip(batch, compile_cases(batch), strict=True):
+        if isinstance(result, Library):
+            libraries[case.name] = result
         else:
-            outcomes[case.name] = Outcome(case.name, "refused", answer)
-    able = [case for case in batch if case.name in libraries]
-    program, refused = make_program(able, libraries, directory)
+            outcomes[case.name] = Outcome(case.name, "refused", result)
+    runnable = [case for case in batch if case.name in libraries]
+    program, refused = make_program(runnable, libraries, directory)
     outcomes |= {name: Outcome(name, "refused", f"gcc: {text}") for name, text in refused.items()}
-    able = [case for case in able if case.name not in refused]
-    for case, answers in zip(able, answers_of(able, libraries, program), strict=True):
-        text = (differ or difference)(case, answers)
+    runnable = [case for case in runnable if case.name not in refused]
+    for case, outputs in zip(runnable, run_program(runnable, libraries, program), strict=True):
+        text = (differ or difference)(case, outputs)
         outcomes[case.name] = Outcome(case.name, "wrong" if text else "right", text)
     return outcomes
 
 
-def compiled(batch: Sequence[Case]) -> list[Library | str]:
-    """Return a library of each case, or why there is none."""
+def compile_cases(batch: Sequence[Case]) -> list[Library | str]:
+    """Library of each case, or the reason for a refusal."""
     from utvm.compiler.build import build_library
 
-    def each(case: Case) -> Library | str:
+    def compile_case(case: Case) -> Library | str:
         try:
             model = from_onnx(case.model.SerializeToString(), case.name)
             return build_library(model, case.name)
         except UtvmError as error:
             return str(error)
 
-    # One process for all: that costs less than one for each, and what crashes TVM crashes only that.
-    return run_bounded("ONNX's cases", "compile them", lambda: [each(case) for case in batch])
+    # One process for all is cheaper than one each, and contains a crash of TVM.
+    return run_bounded("ONNX's cases", "compile them", lambda: [compile_case(case) for case in batch])
 
 
-def difference(case: Case, answers: list[list[Array]] | str) -> str:
-    """Return how answers differ from the case's own, by ONNX's own comparison; empty where they do not."""
-    if isinstance(answers, str):
-        return answers
-    for (_, wanted), outputs in zip(case.sets, answers, strict=True):
+def difference(case: Case, outputs_of_sets: list[list[Array]] | str) -> str:
+    """Difference between outputs and the case's own, by ONNX's comparison; empty if they agree."""
+    if isinstance(outputs_of_sets, str):
+        return outputs_of_sets
+    for (_, expected), outputs in zip(case.sets, outputs_of_sets, strict=True):
         try:
-            Runner.assert_similar_outputs(wanted, outputs, case.rtol, case.atol)
-        except Exception as error:  # numpy's AssertionError, or what it stumbles over
+            Runner.assert_similar_outputs(expected, outputs, case.rtol, case.atol)
+        except Exception as error:  # numpy's AssertionError, or an error of the comparison
             return " ".join(str(error).split())[:200]
     return ""
 
 
 def page(refused: Mapping[str, Sequence[str]]) -> str:
-    """Write what is supported of ONNX, by the cases that are right and those that are refused."""
+    """Page of supported ONNX operators, from the correct and the refused cases."""
     reasons = {name: reason for reason, names in refused.items() for name in names}
     operators: dict[str, list[Case]] = {}
     for case in cases().values():
         if len(case.model.graph.node) == 1:
             operators.setdefault(case.model.graph.node[0].op_type, []).append(case)
     rows = []
-    for operator, tried in sorted(operators.items()):
-        right = [case for case in tried if case.name not in reasons]
-        kinds = {str(array.dtype) for case in right for array in [*case.sets[0][0], *case.sets[0][1]]}
-        versions = {case.model.opset_import[0].version for case in right}
+    for operator, tests in sorted(operators.items()):
+        correct = [case for case in tests if case.name not in reasons]
+        kinds = {str(array.dtype) for case in correct for array in [*case.sets[0][0], *case.sets[0][1]]}
+        versions = {case.model.opset_import[0].version for case in correct}
         span = f"{min(versions)}-{max(versions)}" if len(versions) > 1 else "".join(map(str, versions))
-        said = "; ".join(sorted({reasons[case.name] for case in tried if case.name in reasons}))
-        rows.append(f"| {operator} | {len(right)} of {len(tried)} | {span} | {', '.join(sorted(kinds))} | {said} |")
-    total, left = len(cases()), len(reasons)
-    return _PAGE.format(total=total, right=total - left, left=left, rows="\n".join(rows))
+        refusals = "; ".join(sorted({reasons[case.name] for case in tests if case.name in reasons}))
+        rows.append(
+            f"| {operator} | {len(correct)} of {len(tests)} | {span} | {', '.join(sorted(kinds))} | {refusals} |"
+        )
+    total, refused_count = len(cases()), len(reasons)
+    return _PAGE.format(total=total, right=total - refused_count, left=refused_count, rows="\n".join(rows))
 
 
 _PAGE = """# Operators

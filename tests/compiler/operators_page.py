@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/operators.md from the lists of what is refused: ``python tests/compiler/operators_page.py``."""
+"""Write docs/operators.md from the lists of refusals: ``python tests/compiler/operators_page.py``."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import yaml
 
 
 def page() -> str:
-    """Return the page."""
+    """Text of the page."""
     refused = yaml.safe_load((Path(__file__).parent / "onnx_refused.yaml").read_text(encoding="utf-8"))
     parts = (onnx_suite.page(refused), tflite_suite.page(tflite_suite.lists()), torch_suite.page(torch_suite.lists()))
     return "".join(parts)

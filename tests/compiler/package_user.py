@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user of a packaged library has: an empty folder, a compiler, an emulator. Nothing of utvm."""
+"""The resources of a packaged library's user: an empty folder, a compiler, an emulator, and no utvm."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ import numpy.typing as npt
 FLAGS = ["-Wall", "-Wextra", "-Werror", "-std=c99", "-pedantic", "-ffp-contract=off", "-O2"]
 ARM_FLAGS = ["-mcpu=cortex-m7", "-mthumb"]
 
-# The smallest firmware: two words of vectors; newlib's start-up code does the rest, and its semihosting prints.
+# The smallest firmware: two vectors, newlib's start-up code, and its semihosting.
 _VECTORS = '.section .vectors, "a"\n.word __stack, _start\n'
 
 # Memory of Arm's MPS2 board with the AN500 image (Arm DAI 0500, table 3-1), as QEMU has it.
@@ -35,27 +35,29 @@ def unpack(archive: Path, folder: Path) -> Path:
     """Unpack an archive into a new folder and return it."""
     folder.mkdir()
     with tarfile.open(archive) as tar:
-        # Debian 12's Python has no filters yet; a later one asks for one.
+        # Debian 12's Python has no filters; later ones require one.
         tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     return folder
 
 
 def call(command: Sequence[str | Path], cwd: Path | None = None) -> str:
-    """Run a tool with nothing of this project in its environment; return what it printed."""
+    """Run a tool without this project's environment; return its output."""
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LC_ALL": "C"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not done.stderr.strip() or "qemu" not in str(command[0]), done.stderr
-    return done.stdout
+    completed = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert not completed.stderr.strip() or "qemu" not in str(command[0]), completed.stderr
+    return completed.stdout
 
 
 def c_sources(package: Path) -> list[Path]:
-    """Return what the package's README says to compile."""
+    """The C files that the package's README lists."""
     return sorted((package / "codegen" / "host" / "src").glob("*.c"))
 
 
 def build_and_run(package: Path, compiler: str, folder: Path, flags: Sequence[str] = ()) -> str:
-    """Build the plain example for this computer as the package's README says, and return what it prints."""
+    """Build the plain example for this computer as in the package's README; return its output."""
     program = folder / f"program_{compiler}"
     sources = [*c_sources(package), package / "examples" / "plain" / "main.c"]
     include = f"-I{package / 'codegen' / 'host' / 'include'}"
@@ -64,7 +66,7 @@ def build_and_run(package: Path, compiler: str, folder: Path, flags: Sequence[st
 
 
 def build_and_run_on_arm(package: Path, folder: Path) -> str:
-    """Build the plain example for a Cortex-M7 and return what it prints on QEMU's MPS2 AN500."""
+    """Build the plain example for a Cortex-M7; return its output on QEMU's MPS2 AN500."""
     (folder / "vectors.S").write_text(_VECTORS)
     (folder / "memory.ld").write_text(_MEMORY)
     program = folder / "program.elf"
@@ -78,6 +80,6 @@ def build_and_run_on_arm(package: Path, folder: Path) -> str:
     return call([emulator, *options, "-semihosting-config", "enable=on,target=native", "-kernel", program])
 
 
-def printed(text: str, dtype: str) -> npt.NDArray[np.generic]:
-    """Read the numbers that an example printed, one a line."""
+def parse_numbers(text: str, dtype: str) -> npt.NDArray[np.generic]:
+    """Parse the numbers that an example printed, one per line."""
     return np.array([np.dtype(dtype).type(line) for line in text.split()], dtype)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many models in one program: one call of gcc and one process, which takes the inputs of case after case.
+"""Many models in one program: one call of gcc and one process, which reads the inputs of all cases.
 
-A case that ends the process is named, and the others go on.
+A case that ends the process is named, and the other cases continue.
 """
 
 import os
@@ -22,10 +22,10 @@ Array = npt.NDArray[Any]
 
 
 class Case(Protocol):
-    """What is run.
+    """A case to run.
 
     Attributes:
-        sets: pairs of inputs and the answers that are right.
+        sets: pairs of inputs and expected outputs.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Case(Protocol):
 def make_program(
     batch: Sequence[Case], libraries: dict[str, Library], directory: Path, flags: Sequence[str] = ("-O0",)
 ) -> tuple[Path, dict[str, str]]:
-    """Make the program of a batch; return it, and what gcc says of cases that it does not take."""
+    """Build the program of a batch; return it, and gcc's errors for rejected cases."""
     program = directory / "cases"
     (directory / "cases.c").write_text(_main(batch, libraries))
     for case in batch:
@@ -46,12 +46,12 @@ def make_program(
     except UtvmError as error:
         if len(batch) == 1:
             return program, {batch[0].name: error.message}
-        bad = {}
+        rejected = {}
         for case in batch:
-            bad |= make_program([case], libraries, directory, flags)[1]
-        rest = [case for case in batch if case.name not in bad]
-        assert bad, error.message
-        return make_program(rest, libraries, directory, flags)[0], bad
+            rejected |= make_program([case], libraries, directory, flags)[1]
+        rest = [case for case in batch if case.name not in rejected]
+        assert rejected, error.message
+        return make_program(rest, libraries, directory, flags)[0], rejected
     return program, {}
 
 
@@ -60,16 +60,16 @@ def _main(batch: Sequence[Case], libraries: dict[str, Library]) -> str:
     for case in batch:
         library = libraries[case.name]
         for file in sorted((name for name in library.sources if name.endswith(".c")), reverse=True):
-            # Operators come first: libraries whose names differ in case alone share one guard of their headers.
-            # Each file has its helpers, by the same names.
+            # Operators come first: libraries whose names differ in case only share one guard of their
+            # headers.
             helpers = sorted(set(_static(library.sources[file])))
             texts += [f"#define {name} {file.removesuffix('.c')}_{name}" for name in helpers]
             texts += [f'#include "{file}"', *(f"#undef {name}" for name in [*helpers, "UTVM_STEP"])]
         sizes = [[tensor.size_bytes for tensor in tensors] for tensors in (library.inputs, library.outputs)]
-        given, wanted = ("{" + ",".join(map(str, [*each, 0])) + "}" for each in sizes)
+        input_sizes, output_sizes = ("{" + ",".join(map(str, [*row, 0])) + "}" for row in sizes)
         rows.append(
             f"{{{case.name}_run, {library.arena_bytes}, {len(case.sets)}, {len(sizes[0])}, {len(sizes[1])}, "
-            f"{given}, {wanted}}},"
+            f"{input_sizes}, {output_sizes}}},"
         )
     return "\n".join([*texts, _MAIN.replace("ROWS", "\n".join(rows))])
 
@@ -78,7 +78,7 @@ def _static(text: str) -> Iterable[str]:
     for line in text.splitlines():
         if line.startswith("static ") and line.endswith((")", "(")):
             name = line.split("(")[0].split()[-1].lstrip("*")
-            if not name.startswith("__"):  # gcc's own word, before the name.
+            if not name.startswith("__"):  # gcc's attribute before the name.
                 yield name
 
 
@@ -148,39 +148,41 @@ int main(int count, char **words)
 """
 
 
-def answers_of(batch: Sequence[Case], libraries: dict[str, Library], program: Path) -> list[list[list[Array]] | str]:
-    """Run the program; return for each case the outputs of each set, or what went wrong."""
-    answers: list[list[list[Array]] | str] = []
-    while len(answers) < len(batch):
-        first = len(answers)
-        given = b"".join(_given(case, libraries[case.name]) for case in batch[first:])
-        done = subprocess.run(
+def run_program(batch: Sequence[Case], libraries: dict[str, Library], program: Path) -> list[list[list[Array]] | str]:
+    """Run the program; return the outputs of each set of each case, or an error message."""
+    results: list[list[list[Array]] | str] = []
+    while len(results) < len(batch):
+        first = len(results)
+        input_bytes = b"".join(encode_inputs(case, libraries[case.name]) for case in batch[first:])
+        completed = subprocess.run(
             [program, str(first)],
-            input=given,
+            input=input_bytes,
             capture_output=True,
             check=False,
             timeout=600,
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
         )
-        rest = done.stdout
+        rest = completed.stdout
         for case in batch[first:]:
             library = libraries[case.name]
             size = len(case.sets) * (4 + sum(tensor.size_bytes for tensor in library.outputs))
             if len(rest) < size:
-                answers.append(f"the process ended with {done.returncode}{_complaint(done.stderr)}")
+                results.append(f"the process ended with {completed.returncode}{sanitizer_message(completed.stderr)}")
                 break
-            answers.append(_parsed(rest[:size], library, len(case.sets)))
+            results.append(decode_outputs(rest[:size], library, len(case.sets)))
             rest = rest[size:]
-    return answers
+    return results
 
 
-def _complaint(said: bytes) -> str:
-    """Return what a sanitizer says, in a line."""
-    lines = [line for line in said.decode(errors="replace").splitlines() if "runtime error" in line or "ERROR" in line]
+def sanitizer_message(errors: bytes) -> str:
+    """First line of a sanitizer's report."""
+    lines = [
+        line for line in errors.decode(errors="replace").splitlines() if "runtime error" in line or "ERROR" in line
+    ]
     return f": {lines[0]}" if lines else ""
 
 
-def _given(case: Case, library: Library) -> bytes:
+def encode_inputs(case: Case, library: Library) -> bytes:
     parts = []
     for inputs, _ in case.sets:
         for array, tensor in zip(inputs, library.inputs, strict=True):
@@ -190,7 +192,7 @@ def _given(case: Case, library: Library) -> bytes:
     return b"".join(parts)
 
 
-def _parsed(content: bytes, library: Library, sets: int) -> list[list[Array]] | str:
+def decode_outputs(content: bytes, library: Library, sets: int) -> list[list[Array]] | str:
     results = []
     for _ in range(sets):
         code, content = int.from_bytes(content[:4], "little", signed=True), content[4:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's own C backend, put in the place of our printer: a second opinion on the same lowered functions."""
+"""TVM's own C backend in place of our printer, for a comparison of the same lowered functions."""
 
 import dataclasses
 import re
@@ -20,30 +20,31 @@ from utvm.compiler.tvm_types import element_type
 
 
 def with_stock_operators(model: Model, library: Library, *, rewrite_max_min: bool = True) -> Library:
-    """Return the library with its operators printed by TVM's stock C backend.
+    """The library with its operators printed by TVM's stock C backend.
 
-    Args:
-        rewrite_max_min: turn Max and Min into calls, which the stock backend prints right. It keeps the operands
-            of a Max or Min by their text, and uses them again after the memory they name has changed.
+        Args:
+            rewrite_max_min: turn Max and Min into calls, which the stock backend prints correctly. It stores the
+    operands
+                of a Max or Min as text, and repeats the text after the memory has changed.
     """
     imported = import_model(model)
     graph = extract(legalize(imported.module), imported.input_names, imported.output_names)
-    functions = {name: _unpacked(body, rewrite_max_min) for name, body in lower(graph.functions).items()}
+    functions = {name: _with_pointers(body, rewrite_max_min) for name, body in lower(graph.functions).items()}
     module = tvm.IRModule({name: body.with_attr("global_symbol", f"stock_{name}") for name, body in functions.items()})
     source = tvm.get_global_func("target.build.c")(module, C_TARGET).inspect_source()
     wrappers = [_wrapper(library, name, len(body.params)) for name, body in functions.items()]
-    text = f'#include "{library.name}_operators.h"\n#include <math.h>\n{_plain(source)}\n' + "\n".join(wrappers)
+    text = f'#include "{library.name}_operators.h"\n#include <math.h>\n{_standalone(source)}\n' + "\n".join(wrappers)
     return dataclasses.replace(library, sources={**library.sources, f"{library.name}_operators.c": text})
 
 
-def _unpacked(function: Any, rewrite_max_min: bool) -> Any:
-    """Turn buffer parameters into pointers, which is what the stock backend expects."""
+def _with_pointers(function: Any, rewrite_max_min: bool) -> Any:
+    """Turn buffer parameters into pointers, which the stock backend expects."""
     pointers, views = [], []
     for parameter in function.params:
         pointer = tirx.Var(f"{parameter.name}_p", PointerType(parameter.ty.dtype, "global"))
         pointers.append(pointer)
         views.append(tirx.DeclBuffer(parameter, data=pointer))
-    body = _in_one_memory(function.body)
+    body = _without_local_memory(function.body)
     if rewrite_max_min:
 
         def call(operation: str) -> Any:
@@ -57,8 +58,8 @@ def _unpacked(function: Any, rewrite_max_min: bool) -> Any:
     return tirx.PrimFunc(pointers, body, PrimType("int32"), attrs=function.attrs)
 
 
-def _in_one_memory(body: Any) -> Any:
-    """Let sums be in the memory that all other buffers are in: the stock backend knows no other."""
+def _without_local_memory(body: Any) -> Any:
+    """Move sums to global memory: the stock backend supports no other."""
     sums: dict[int, Any] = {}
 
     def note(node: Any) -> None:
@@ -69,8 +70,8 @@ def _in_one_memory(body: Any) -> Any:
     return tvm_ffi.structural_map(body, (Var, lambda variable: sums.get(hash(variable), variable)), order="post")
 
 
-def _plain(source: str) -> str:
-    """Drop what ties the stock backend's text to TVM's headers, and add the helpers it calls."""
+def _standalone(source: str) -> str:
+    """Remove the dependencies of the stock backend's text on TVM's headers, and add its helpers."""
     source = re.sub(r"^#.*\n", "", source, flags=re.MULTILINE)
     source = re.sub(r"^void\* __tvm_ffi__library_ctx = NULL;\n", "", source, flags=re.MULTILINE)
     source = re.sub(r'extern "C"\n', "", source).replace("TVM_DLL ", "")
@@ -79,7 +80,7 @@ def _plain(source: str) -> str:
 
 
 def _wrapper(library: Library, name: str, parameters: int) -> str:
-    """Give a stock function the name and parameters that ours has."""
+    """A function with our name and parameters that calls a stock function."""
     header = library.sources[f"{library.name}_operators.h"]
     match = re.search(rf"void {library.name}_{name}\(([^)]*)\);", header)
     assert match is not None

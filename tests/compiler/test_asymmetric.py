@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QLinearConv and QLinearMatMul by weights with zero points: the bits of ONNX's definition, in integers."""
+"""QLinearConv and QLinearMatMul with zero points of weights, against ONNX's definition in integers."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 class _Draw:
-    """Random numbers of one case."""
+    """Random numbers of a case."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -31,7 +31,7 @@ class _Draw:
         return self.random.uniform(0.001, 0.05, shape).astype(np.float32)
 
     def stored(self, w: Array, count: tuple[int, ...]) -> dict[str, Array]:
-        """The weights, and scales and zero points of input, weights and result, by the operators' names."""
+        """Weights, and scales and zero points of input, weights and result, by the operators' names."""
         return {
             "xs": self.scales(()),
             "xz": self.numbers((), self.dtype),
@@ -44,7 +44,7 @@ class _Draw:
 
 
 def _definition(sums: Array, factors: Array, zero: Array) -> Array:
-    """Requantise as in the text of QLinearConv and QLinearMatMul: round halves to even, add, saturate."""
+    """Requantise by the text of QLinearConv and QLinearMatMul: round halves to even, add, saturate."""
     info = np.iinfo(zero.dtype)
     steps = np.rint(sums.astype(np.float32) * factors.astype(np.float32)).astype(np.int64)
     return np.asarray(np.clip(steps + int(zero), info.min, info.max).astype(zero.dtype))
@@ -62,19 +62,19 @@ def _model(operator: str, x: Array, shape: tuple[int, ...], stored: dict[str, Ar
     return from_onnx(proto.SerializeToString(), "m")
 
 
-def _check(model: Model, x: Array, wanted: Array, folder: Path) -> None:
+def _check(model: Model, x: Array, expected: Array, folder: Path) -> None:
     library = compile_model(model)
     assert not library.leftovers
     assert [call.kind for call in library.calls if "asymmetric" in call.kind]
     (result,) = HostLibrary(library, folder)(x)
-    assert (result == wanted).all()
+    assert (result == expected).all()
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 24))])
-def test_convolution(seed: int, tmp_path: Path) -> None:
+def test_convolution_equals_the_definition(seed: int, tmp_path: Path) -> None:
     draw = _Draw(seed)
     random = draw.random
-    depthwise, spread = bool(seed % 3 == 2), bool(seed % 2)
+    depthwise, per_channel = bool(seed % 3 == 2), bool(seed % 2)
     channels = int(random.integers(1, 5))
     outputs = channels * int(random.integers(1, 3)) if depthwise else int(random.integers(1, 7))
     rows, columns = (int(extent) for extent in random.integers(1, 4, 2))
@@ -82,7 +82,7 @@ def test_convolution(seed: int, tmp_path: Path) -> None:
     pads = random.integers(0, 3, 4).tolist()
     x = draw.numbers((1, channels, 8, 7), draw.dtype)
     w = draw.numbers((outputs, 1 if depthwise else channels, rows, columns), draw.weight_dtype)
-    count = (outputs,) if spread else ()
+    count = (outputs,) if per_channel else ()
     stored = draw.stored(w, count)
     stored["b"] = random.integers(-2000, 2000, outputs).astype(np.int32)
     padded = np.pad(x.astype(np.int64) - int(stored["xz"]), [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])])
@@ -99,21 +99,21 @@ def test_convolution(seed: int, tmp_path: Path) -> None:
         ]
     )
     factors = stored["xs"] * np.broadcast_to(stored["ws"], (outputs,)) / stored["ys"]
-    wanted = _definition(sums, factors.reshape(-1, 1, 1), stored["yz"])[None]
+    expected = _definition(sums, factors.reshape(-1, 1, 1), stored["yz"])[None]
     model = _model(
-        "QLinearConv", x, wanted.shape, stored,
+        "QLinearConv", x, expected.shape, stored,
         strides=strides, dilations=dilations, pads=pads, group=channels if depthwise else 1,
     )  # fmt: skip
-    _check(model, x, wanted, tmp_path)
+    _check(model, x, expected, tmp_path)
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12))])
-def test_matrix_product(seed: int, tmp_path: Path) -> None:
+def test_matrix_product_equals_the_definition(seed: int, tmp_path: Path) -> None:
     draw = _Draw(seed + 100)
     rows, depth, columns = (int(extent) for extent in draw.random.integers(1, 40, 3))
     x, w = draw.numbers((rows, depth), draw.dtype), draw.numbers((depth, columns), draw.weight_dtype)
     count = (columns,) if seed % 2 else ()
     stored = draw.stored(w, count)
     sums = (x.astype(np.int64) - int(stored["xz"])) @ (w.astype(np.int64) - stored["wz"].astype(np.int64))
-    wanted = _definition(sums, stored["xs"] * stored["ws"] / stored["ys"], stored["yz"])
-    _check(_model("QLinearMatMul", x, wanted.shape, stored), x, wanted, tmp_path)
+    expected = _definition(sums, stored["xs"] * stored["ws"] / stored["ys"], stored["yz"])
+    _check(_model("QLinearMatMul", x, expected.shape, stored), x, expected, tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that cannot be compiled: one clear message each, nothing else."""
+"""Models that cannot be compiled have one clear message each."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -49,20 +49,20 @@ def identity(shape: Sequence[int | str], kind: int = FLOAT) -> onnx.ModelProto:
     return model([node("Identity", ["x"], ["y"])], [value("x", shape, kind)], [value("y", shape, kind)])
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.onnx: cannot be read: there is no such file"):
         load(tmp_path / "nothing.onnx")
 
 
-def test_directory_and_pipe_are_no_files(tmp_path: Path) -> None:
+def test_folder_and_pipe_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, said in ((tmp_path, "is a folder"), (tmp_path / "pipe", "is not a regular file")):
-        with pytest.raises(ConfigError, match=said):
+    for path, message in ((tmp_path, "is a folder"), (tmp_path / "pipe", "is not a regular file")):
+        with pytest.raises(ConfigError, match=message):
             load(path)
 
 
-def test_what_seems_empty_is_not_read(tmp_path: Path) -> None:
-    """Files of /proc do, and one of them may never end: /proc/kmsg."""
+def test_file_of_size_zero_is_not_read(tmp_path: Path) -> None:
+    """Files of /proc have size zero; one of them, /proc/kmsg, never ends."""
     (tmp_path / "m.onnx").touch()
     for path in (tmp_path / "m.onnx", Path("/proc/self/status")):
         with pytest.raises(ConfigError, match=f"{path}: is empty"):
@@ -70,31 +70,31 @@ def test_what_seems_empty_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [(b"hello, world\n", "is not an ONNX file"), (b"\x7fELF" + bytes(100), "is a program, not a model")],
 )
-def test_something_else_than_onnx(content: bytes, said: str, tmp_path: Path) -> None:
+def test_other_file_formats_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         load(tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize("part", [0.01, 0.5, 0.9, 0.999])
-def test_truncated_file(part: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fraction", [0.01, 0.5, 0.9, 0.999])
+def test_truncated_file_is_refused(fraction: float, tmp_path: Path) -> None:
     content = DIGITS.read_bytes()
-    (tmp_path / "m.onnx").write_bytes(content[: int(len(content) * part)])
+    (tmp_path / "m.onnx").write_bytes(content[: int(len(content) * fraction)])
     with pytest.raises(UtvmError, match=r"part of one|breaks|produces|empty|operator set|holds"):
         load(tmp_path / "m.onnx")
 
 
-def test_absurdly_long_file(tmp_path: Path) -> None:
+def test_huge_file_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "m.onnx").open("wb") as file:
-        file.truncate(1 << 40)  # A hole: it takes no room on the disk.
+        file.truncate(1 << 40)  # A sparse file uses no space on the disk.
     with pytest.raises(ConfigError, match="too long for any board"):
         load(tmp_path / "m.onnx")
 
 
-def test_empty_graph() -> None:
+def test_empty_graph_is_refused() -> None:
     assert "the graph is empty" in refusal(model([], [value("x", [1])], [value("x", [1])]))
 
 
@@ -104,7 +104,7 @@ def test_dynamic_dimension_is_named_with_a_hint() -> None:
     assert "batch is usually 1" in text
 
 
-def test_all_impossible_inputs_are_named_at_once() -> None:
+def test_all_invalid_inputs_are_named() -> None:
     inputs = [value(name, ["N", 4]) for name in "abcdef"] + [value("s", [2], TensorProto.STRING)]
     half = helper.make_tensor("h", TensorProto.COMPLEX64, [1], [1.0])
     text = refusal(model([node("Sum", "abcdef", ["y"])], inputs, [value("y", ["N", 4])], [half]))
@@ -113,13 +113,13 @@ def test_all_impossible_inputs_are_named_at_once() -> None:
     assert "input 's': has elements of type string" in text and "give --set shape" in text
 
 
-def test_input_without_any_shape() -> None:
+def test_input_without_a_shape_is_refused() -> None:
     proto = identity([1])
     proto.graph.input[0].type.tensor_type.ClearField("shape")
     assert "input 'x': has no shape" in refusal(proto)
 
 
-def test_every_unsupported_operator_is_named_with_its_node() -> None:
+def test_unsupported_operators_are_named_with_nodes() -> None:
     proto = model(
         [
             node("Frobnicate", ["x"], ["a"], domain="acme"),
@@ -138,7 +138,7 @@ def test_every_unsupported_operator_is_named_with_its_node() -> None:
     assert "Relu" not in text
 
 
-def test_operator_that_tvm_reads_but_has_no_code_for() -> None:
+def test_operator_without_code_is_named() -> None:
     builder = relax.BlockBuilder()
     row = relax.Var("x", relax.TensorType((3, 4), "float32"))
     with builder.function("main", [row]):
@@ -149,7 +149,7 @@ def test_operator_that_tvm_reads_but_has_no_code_for() -> None:
         compile_model(from_relax(builder.get(), "bad"))
 
 
-def test_all_reasons_are_named_at_once() -> None:
+def test_all_reasons_are_named() -> None:
     proto = model(
         [
             node("Dropout", ["x", "", "training"], ["a"]),
@@ -173,7 +173,7 @@ def test_all_reasons_are_named_at_once() -> None:
 
 
 def test_reasons_of_all_stages_are_unique_lines() -> None:
-    """A rule refuses the first, the importer the second, and the third is unknown; others are as one reason."""
+    """A rule, the importer and the list of operators refuse one each; equal reasons are one line."""
     proto = model(
         [
             node("Dropout", ["x", "", "training"], ["a"]),
@@ -196,14 +196,14 @@ def test_reasons_of_all_stages_are_unique_lines() -> None:
     assert "docs/compiler.md" in hint
 
 
-def test_many_reasons_are_cut_off_and_counted() -> None:
+def test_many_reasons_are_counted() -> None:
     nodes = [node("Dropout", ["x", "", "training"], [f"a{number}"]) for number in range(25)]
     stored = [numpy_helper.from_array(np.array(True), "training")]
     lines = refusal(model(nodes, [value("x", [2])], [value("a24", [2])], stored)).splitlines()
     assert (len(lines), lines[-2].strip()) == (23, "and 5 more")
 
 
-def test_a_newer_version_is_named_with_what_would_help() -> None:
+def test_newer_version_is_named_with_a_hint() -> None:
     newer = onnx.defs.onnx_opset_version() + 1
     relu = [node("Relu", ["x"], ["y"])], [value("x", [2])], [value("y", [2])]
     text = refusal(model(*relu, opset=newer))
@@ -214,12 +214,12 @@ def test_a_newer_version_is_named_with_what_would_help() -> None:
     assert f"IR version {newest + 1}; 1 to {newest} are known\n  hint: set model" in refusal(proto)
 
 
-def test_operator_whose_result_has_no_fixed_size() -> None:
+def test_operator_without_a_fixed_size_is_named() -> None:
     proto = model([node("NonZero", ["x"], ["y"])], [value("x", [3, 4])], [value("y", [2, "n"], TensorProto.INT64)])
     assert "nonzero" in refusal(proto).lower()
 
 
-def test_control_flow_is_not_supported() -> None:
+def test_control_flow_is_refused() -> None:
     branch = helper.make_graph([node("Identity", ["x"], ["z"])], "b", [], [value("z", [2])])
     proto = model(
         [node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)],
@@ -238,21 +238,21 @@ def test_control_flow_is_not_supported() -> None:
         (TensorProto.FLOAT8E4M3FN, "float8e4m3fn"),
     ],
 )
-def test_element_types_that_c_lacks_are_named(kind: int, name: str) -> None:
+def test_unsupported_element_type_is_named(kind: int, name: str) -> None:
     assert f"elements of type {name}, which is not supported" in refusal(identity([2], kind))
 
 
-def test_tensor_without_elements() -> None:
+def test_tensor_without_elements_is_refused() -> None:
     assert "has no elements: shape (2, 0)" in refusal(identity([2, 0]))
 
 
 @pytest.mark.parametrize("shape", [[1 << 40], [1 << 20, 1 << 20], [1 << 62, 1 << 62]])
-def test_absurd_sizes_are_refused_before_anything_is_allocated(shape: list[int]) -> None:
+def test_huge_shape_is_refused_before_allocation(shape: list[int]) -> None:
     with pytest.raises(CompileError, match="too large"):
         from_onnx(identity(shape).SerializeToString(), "bad")
 
 
-def test_absurd_size_made_inside_the_model() -> None:
+def test_huge_computed_tensor_is_refused() -> None:
     shape = numpy_helper.from_array(np.array([1 << 20, 1 << 20]), "shape")
     proto = model(
         [node("ConstantOfShape", ["shape"], ["big"]), node("ReduceSum", ["big"], ["s"], keepdims=0),
@@ -263,7 +263,7 @@ def test_absurd_size_made_inside_the_model() -> None:
         from_onnx(proto.SerializeToString(), "bad")
 
 
-def test_cycle() -> None:
+def test_cycle_is_named() -> None:
     proto = model(
         [node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"]), node("Relu", ["b"], ["y"])],
         [value("x", [1])],
@@ -272,72 +272,72 @@ def test_cycle() -> None:
     assert "the graph has a cycle through node 'the_a' (Add)" in refusal(proto)
 
 
-def test_dangling_input() -> None:
+def test_dangling_input_is_named() -> None:
     proto = model([node("Relu", ["nowhere"], ["y"])], [value("x", [1])], [value("y", [1])])
     assert "nothing produces 'nowhere', which node 'the_y' (Relu) reads" in refusal(proto)
 
 
-def test_an_input_that_is_left_out_and_may_not_be() -> None:
+def test_missing_required_input_is_named() -> None:
     concat = node("Concat", ["x", ""], ["y"], axis=0)
     proto = model([concat], [value("x", [2])], [value("y", [2])])
     assert "node 'the_y' (Concat) lacks its input 1, inputs" in refusal(proto)
 
 
-def test_a_name_that_is_no_text() -> None:
+def test_invalid_utf8_is_refused() -> None:
     content = identity([2]).SerializeToString().replace(b"Identity", b"Identit\xff")
     with pytest.raises(CompileError, match="breaks ONNX's rules: a name in it is not UTF-8"):
         from_onnx(content, "bad")
 
 
-def test_each_refusal_says_what_would_help(tmp_path: Path) -> None:
+def test_refusal_has_a_hint(tmp_path: Path) -> None:
     path = tmp_path / "cycle.onnx"
     path.write_bytes(model([node("Relu", ["y"], ["y"])], [value("x", [2])], [value("y", [2])]).SerializeToString())
     with pytest.raises(CompileError, match=r"cycle[^\n]*\n  hint: export the model again"):
         load(path)
 
 
-def test_shapes_that_do_not_fit_together() -> None:
+def test_mismatched_shapes_are_refused() -> None:
     proto = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 3]), value("w", [4, 5])], [value("y", [2, 5])])
     assert "breaks ONNX's rules" in refusal(proto)
 
 
-def test_weights_that_do_not_fill_their_shape() -> None:
+def test_weights_of_another_size_are_refused() -> None:
     proto = onnx.load(DIGITS)
     proto.graph.initializer[0].raw_data = proto.graph.initializer[0].raw_data[:-4]
     assert "holds 572 bytes where its shape needs 576" in refusal(proto)
 
 
-def test_operator_set_of_the_future() -> None:
+def test_unknown_operator_set_is_named() -> None:
     assert "needs operator set 999; 1 to 2" in refusal(model(
         [node("Relu", ["x"], ["y"])], [value("x", [1])], [value("y", [1])], opset=999
     ))  # fmt: skip
 
 
-def external(tmp_path: Path, break_it: Callable[[Path], None]) -> Path:
+def external(tmp_path: Path, damage: Callable[[Path], None]) -> Path:
     onnx.save_model(
         onnx.load(DIGITS), tmp_path / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=0
     )
-    break_it(tmp_path / "m.bin")
+    damage(tmp_path / "m.bin")
     return tmp_path / "m.onnx"
 
 
-def test_weights_in_another_file_are_brought_in(tmp_path: Path) -> None:
+def test_external_weights_are_read(tmp_path: Path) -> None:
     path = external(tmp_path, lambda data: None)
     inside, outside = compile_model(load(DIGITS), name="d"), compile_model(load(path), name="d")
     assert inside.digest == outside.digest
 
 
-def test_missing_file_of_weights_is_named(tmp_path: Path) -> None:
+def test_missing_weights_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"in another file, 'm\.bin', which is missing"):
         load(external(tmp_path, Path.unlink))
 
 
-def test_short_file_of_weights(tmp_path: Path) -> None:
+def test_short_weights_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UtvmError):
         load(external(tmp_path, lambda data: data.write_bytes(b"12345")))
 
 
-def test_weights_outside_the_model_folder_are_not_read(tmp_path: Path) -> None:
+def test_weights_outside_the_folder_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(30000))
     (tmp_path / "model").mkdir()
     proto = onnx.load(external(tmp_path, lambda data: None), load_external_data=False)
@@ -350,7 +350,7 @@ def test_weights_outside_the_model_folder_are_not_read(tmp_path: Path) -> None:
         load(tmp_path / "model" / "m.onnx")
 
 
-def test_a_refusal_leaves_nothing_behind_and_says_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+def test_refusal_prints_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     proto = model(
         [node("Conv", ["x", "w"], ["y"], group=3)],
         [value("x", [1, 3, 5, 5]), value("w", [2, 3, 3, 3])],

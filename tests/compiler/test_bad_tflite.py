@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite models that cannot be compiled: one clear message each. TVM is not needed to say it."""
+"""TFLite models that cannot be compiled have one clear message each, without TVM."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from utvm.errors import CompileError, ConfigError, UtvmError
 
 
 def chain(operators: Sequence[tuple[str, list[str | None], list[str]]], **tensors: dict[str, Any]) -> bytes:
-    """Write a model from ``x`` to ``y``; tensors are float32 of shape (1, 4) unless told."""
+    """A model from ``x`` to ``y``; tensors are float32 of shape (1, 4) by default."""
     builder = Builder()
     names = {"x", "y", *(name for _, reads, writes in operators for name in [*reads, *writes] if name)}
     for name in sorted(names):
@@ -33,18 +33,18 @@ def refusal(content: bytes) -> str:
     return str(caught.value)
 
 
-def test_a_good_model_is_taken() -> None:
+def test_good_model_is_accepted() -> None:
     assert from_tflite(chain([RELU]), "good").format == "tflite"
 
 
-def test_every_unsupported_operator_is_named_with_its_tensor() -> None:
+def test_unsupported_operators_are_named_with_tensors() -> None:
     text = refusal(
         chain([("Frobnicate", ["x"], ["a"]), ("RELU", ["a"], ["b"]), ("RANK", ["b"], ["c"]), ("LSTM", ["c"], ["y"])])
     )
     assert "operators that are not supported: Frobnicate (at a), RANK (at c), LSTM (at y)" in text
 
 
-def test_reasons_of_a_file_are_a_line_each() -> None:
+def test_reasons_of_a_file_are_lines() -> None:
     weights = {"shape": (4, 4), "dtype": "uint8", "data": 1, "scale": 0.5}
     operators = [("Frobnicate", ["x"], ["a"]), ("BATCH_MATMUL", ["a", "w"], ["b"]), ("RELU", ["b"], ["y"])]
     first, *lines, hint = refusal(chain(operators, w=weights, b={"dtype": "complex64"})).splitlines()
@@ -57,7 +57,7 @@ def test_reasons_of_a_file_are_a_line_each() -> None:
     assert "quantise the model fully" in hint and "supported are" in hint
 
 
-def test_reasons_of_the_importer_are_a_line_each() -> None:
+def test_reasons_of_the_importer_are_lines() -> None:
     operators = [("RELU", ["x"], ["a"]), ("TANH", ["x"], ["b"]), ("ABS", ["x"], ["c"]), ("RELU", ["x"], ["y"])]
     wrong = {"a": {"shape": (1, 9)}, "b": {"dtype": "int32"}, "c": {"shape": (3, 3)}}
     with pytest.raises(CompileError) as caught:
@@ -68,7 +68,7 @@ def test_reasons_of_the_importer_are_a_line_each() -> None:
     assert "makes elements of type float32, but the file declares int32" in lines[1]
 
 
-def test_weights_quantised_and_activations_not() -> None:
+def test_quantised_weights_with_float_activations_are_refused() -> None:
     weights = {"shape": (4, 4), "dtype": "uint8", "data": 1, "scale": 0.5}
     text = refusal(chain([("BATCH_MATMUL", ["x", "w"], ["y"])], w=weights))
     assert "quantised weights and float activations: BATCH_MATMUL (at y)" in text
@@ -90,41 +90,41 @@ def test_weights_quantised_and_activations_not() -> None:
         ({"dtype": "int8", "scale": [1.0, 2.0], "axis": 1}, "has 2 scales along dimension 1 of shape (1, 4)"),
     ],
 )
-def test_tensors_that_are_refused(tensor: dict[str, Any], message: str) -> None:
+def test_invalid_tensor_is_refused(tensor: dict[str, Any], message: str) -> None:
     assert message in refusal(chain([RELU], x=tensor))
 
 
-def test_a_batch_of_any_size_is_one() -> None:
+def test_dynamic_batch_is_one() -> None:
     assert from_tflite(chain([RELU], x={"signature": (-1, 4)}), "batch").name == "batch"
 
 
-def test_cycle() -> None:
+def test_cycle_is_named() -> None:
     text = refusal(chain([("ADD", ["x", "b"], ["a"]), ("RELU", ["a"], ["b"]), ("RELU", ["b"], ["y"])]))
     assert "the graph has a cycle through ADD (at a)" in text
 
 
-def test_operators_out_of_order_are_told_from_a_cycle() -> None:
+def test_operators_out_of_order_are_named() -> None:
     text = refusal(chain([("RELU", ["a"], ["y"]), ("RELU", ["x"], ["a"])]))
     assert "RELU (at y) comes before RELU (at a), whose result it reads" in text
 
 
-def test_dangling_input() -> None:
+def test_dangling_input_is_named() -> None:
     assert "nothing produces 'nowhere', which RELU (at y) reads" in refusal(chain([("RELU", ["nowhere"], ["y"])]))
 
 
-def test_output_that_nothing_makes() -> None:
+def test_dangling_output_is_named() -> None:
     assert "nothing produces the output 'y'" in refusal(chain([("RELU", ["x"], ["a"])]))
 
 
-def test_value_given_twice() -> None:
+def test_tensor_written_twice_is_named() -> None:
     assert "tensor 'y' is written more than once" in refusal(chain([RELU, RELU]))
 
 
-def test_no_operators() -> None:
+def test_empty_graph_is_refused() -> None:
     assert "the graph is empty" in refusal(chain([]))
 
 
-def test_a_graph_that_call_once_needs_must_be_there() -> None:
+def test_missing_graph_of_call_once_is_named() -> None:
     builder = Builder()
     for name in ("x", "y"):
         builder.tensor(name, (1,), "float32")
@@ -134,7 +134,7 @@ def test_a_graph_that_call_once_needs_must_be_there() -> None:
 
 
 @pytest.mark.parametrize("stride", [0, -1, 1 << 20])
-def test_stride_out_of_range(stride: int) -> None:
+def test_stride_out_of_range_is_named(stride: int) -> None:
     builder = Builder()
     builder.tensor("x", (1, 4, 4, 1), "float32")
     builder.tensor("y", (1, 4, 4, 1), "float32")
@@ -142,26 +142,26 @@ def test_stride_out_of_range(stride: int) -> None:
     assert f"its stride_w is {stride}, which is out of range" in refusal(builder.finish(["x"], ["y"]))
 
 
-def test_constant_that_does_not_fill_its_shape() -> None:
+def test_constant_of_another_size_is_refused() -> None:
     content = chain([("ADD", ["x", "k"], ["y"])], k={"data": np.arange(4)})
-    # The vector of the constant begins with its length; its first element is 0.0, its second 1.0.
-    place = content.index(np.array([0, 1, 2, 3], np.float32).tobytes()) - 4
-    assert content[place : place + 4] == (16).to_bytes(4, "little")
-    damaged = content[:place] + (12).to_bytes(4, "little") + content[place + 4 :]
+    # The constant's vector starts with its length; its first element is 0.0, its second 1.0.
+    offset = content.index(np.array([0, 1, 2, 3], np.float32).tobytes()) - 4
+    assert content[offset : offset + 4] == (16).to_bytes(4, "little")
+    damaged = content[:offset] + (12).to_bytes(4, "little") + content[offset + 4 :]
     assert "tensor 'k': holds 12 bytes where its shape needs 16" in refusal(damaged)
 
 
-@pytest.mark.parametrize("part", [0.05, 0.3, 0.6, 0.9, 0.99])
-def test_truncated_file(part: float) -> None:
+@pytest.mark.parametrize("fraction", [0.05, 0.3, 0.6, 0.9, 0.99])
+def test_truncated_file_is_refused(fraction: float) -> None:
     content = chain([RELU, ("TANH", ["y"], ["z"])])
     with pytest.raises(UtvmError, match="only a part of a file"):
-        from_tflite(content[: int(len(content) * part)], "bad")
+        from_tflite(content[: int(len(content) * fraction)], "bad")
 
 
-def test_a_length_of_two_to_the_31_is_not_counted_through() -> None:
+def test_huge_length_is_refused() -> None:
     content = bytearray(chain([RELU]))
-    for place in range(8, len(content) - 4, 4):
-        damaged = bytes(content[:place]) + b"\xff\xff\xff\x7f" + bytes(content[place + 4 :])
+    for offset in range(8, len(content) - 4, 4):
+        damaged = bytes(content[:offset]) + b"\xff\xff\xff\x7f" + bytes(content[offset + 4 :])
         try:
             from_tflite(damaged, "bad")
         except (CompileError, ConfigError) as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work in a process of its own: what it brings back, and what comes of one that goes wrong."""
+"""Work in a process of its own: its result, and failures."""
 
 import faulthandler
 import os
@@ -20,20 +20,20 @@ from utvm.errors import CompileError, DoesNotFitError, ProvisionError
 
 
 def _crash(number: signal.Signals) -> None:
-    """End as a crash does, but for the stack that pytest would print of a fault of its own."""
+    """End with a signal, without the stack trace that pytest would print."""
     faulthandler.disable()
     os.kill(os.getpid(), number)
 
 
-def test_the_result_comes_back_and_nothing_else_changes() -> None:
-    here: list[int] = []
+def test_result_is_returned_without_side_effects() -> None:
+    calls: list[int] = []
 
     def work() -> tuple[int, bytes]:
-        here.append(1)
+        calls.append(1)
         return os.getpid(), bytes(1 << 20)
 
     pid, content = run_bounded("m", "try", work)
-    assert pid != os.getpid() and content == bytes(1 << 20) and here == []
+    assert pid != os.getpid() and content == bytes(1 << 20) and calls == []
 
 
 def test_terminal_output_is_in_the_log(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -46,9 +46,9 @@ def test_terminal_output_is_in_the_log(capfd: pytest.CaptureFixture[str], caplog
         with pytest.raises(CompileError, match="SIGABRT"):
             run_bounded("m", "crash", lambda: (os.write(2, b"three\n"), _crash(signal.SIGABRT)))
     assert capfd.readouterr() == ("", "")
-    said = [record.getMessage() for record in caplog.records]
-    assert "the process to try printed: one" in said and "the process to crash printed: three" in said
-    assert "the process to try printed: [12:00:00] relax.cc:67: Warning: two" in said
+    messages = [record.getMessage() for record in caplog.records]
+    assert "the process to try printed: one" in messages and "the process to crash printed: three" in messages
+    assert "the process to try printed: [12:00:00] relax.cc:67: Warning: two" in messages
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_stopped_process_is_reported_and_ended() -> None:
         run_bounded("m", "try", lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
-def test_an_error_comes_back_as_it_is() -> None:
+def test_error_is_returned_unchanged() -> None:
     def work() -> NoReturn:
         raise DoesNotFitError("m: too large", "take a smaller one")
 
@@ -66,13 +66,13 @@ def test_an_error_comes_back_as_it_is() -> None:
     assert (caught.value.message, caught.value.hint) == ("m: too large", "take a smaller one")
 
 
-def test_a_fault_of_ours_comes_back_with_its_traceback() -> None:
+def test_internal_error_is_returned_with_its_traceback() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         run_bounded("m", "try", lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
-def test_a_crash_is_one_error_that_names_the_model(number: signal.Signals) -> None:
+def test_crash_is_an_error_that_names_the_model(number: signal.Signals) -> None:
     with pytest.raises(CompileError, match=rf"^m\.onnx: the process to try crashed \({number.name}\)"):
         run_bounded("m.onnx", "try", lambda: _crash(number))
 
@@ -87,7 +87,7 @@ def test_compiler_crash_leaves_no_cache_entry(monkeypatch: pytest.MonkeyPatch, t
     assert compile_model(model).operators
 
 
-def test_a_crash_of_onnx_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_crash_of_onnx_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(OPERATOR_CASES[0].model().content)
     assert load(path).content == path.read_bytes()
@@ -96,13 +96,13 @@ def test_a_crash_of_onnx_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
         load(path)
 
 
-def test_what_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "MORE_BYTES", 64 << 20)
     with pytest.raises(MemoryError):
         run_bounded("m", "try", lambda: len(bytes(256 << 20)))
 
 
-def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> NoReturn:
         while True:
             pass
@@ -112,16 +112,16 @@ def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         run_bounded("m", "try", work)
 
 
-def test_what_waits_too_long_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wall_limit_ends_child_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def work() -> None:
         started = subprocess.Popen(["sleep", "1000"])
-        (tmp_path / "draft").write_text(str(started.pid))
-        (tmp_path / "draft").rename(tmp_path / "pid")
+        (tmp_path / "pid.new").write_text(str(started.pid))
+        (tmp_path / "pid.new").rename(tmp_path / "pid")
         time.sleep(1000)
 
     monkeypatch.setattr(door, "WALL_SECONDS", 1)
     with pytest.raises(CompileError, match="within 1 s"):
         run_bounded("m", "try", work)
-    started = Path("/proc") / (tmp_path / "pid").read_text()
-    while started.exists() and "(sleep) Z" not in (started / "stat").read_text():
+    child = Path("/proc") / (tmp_path / "pid").read_text()
+    while child.exists() and "(sleep) Z" not in (child / "stat").read_text():
         time.sleep(0.01)

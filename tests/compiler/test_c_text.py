@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small parts C is printed from: literals, names, helpers."""
+"""Literals, names and helpers of the generated C."""
 
 import ctypes
 import math
@@ -21,7 +21,7 @@ from utvm.compiler.names import RESERVED, Scope, identifier, library_name
 INTEGERS = [name for name in C_TYPES if "int" in name]
 
 
-def compiled(source: str, directory: Path) -> ctypes.CDLL:
+def compile_source(source: str, directory: Path) -> ctypes.CDLL:
     file = directory / "x.c"
     file.write_text("#include <stdint.h>\n#include <stdbool.h>\n#include <math.h>\n" + source)
     run_tool(["gcc", *FLAGS, "-O2", "-fsanitize=undefined", "-shared", "-fPIC", "-o",
@@ -41,7 +41,7 @@ def test_double_literal_reads_back_as_the_same_double(value: float) -> None:
     assert struct.pack("d", float(literal(value, "float64"))) == struct.pack("d", value)
 
 
-def test_literals_mean_the_same_to_gcc(tmp_path: Path) -> None:
+def test_literals_equal_gccs(tmp_path: Path) -> None:
     floats = [0.0, -0.0, 0.1, 1e-45, 1.17549435e-38, 3.4028235e38, -1 / 3, 123456789.0, math.inf, -math.inf]
     numbers = {name: [np.iinfo(name).min, 0, 1, np.iinfo(name).max] for name in INTEGERS}
     lines = [f"const float f[] = {{{', '.join(literal(value, 'float32') for value in floats)}}};"]
@@ -49,7 +49,7 @@ def test_literals_mean_the_same_to_gcc(tmp_path: Path) -> None:
         f"const {C_TYPES[name]} {name}[] = {{{', '.join(literal(value, name) for value in values)}}};"
         for name, values in numbers.items()
     ]
-    library = compiled("\n".join(lines), tmp_path)
+    library = compile_source("\n".join(lines), tmp_path)
     assert bytes((ctypes.c_char * 4 * len(floats)).in_dll(library, "f")) == np.array(floats, "f").tobytes()
     for name, values in numbers.items():
         array = np.array(values, name)
@@ -61,7 +61,7 @@ def test_nan_is_nan() -> None:
     assert literal(True, "bool") == "true"
 
 
-def numpy_says(operation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def compute_by_numpy(operation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     functions = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
                  "floordiv": np.floor_divide, "floormod": np.mod, "shl": np.left_shift}  # fmt: skip
     with np.errstate(over="ignore"):
@@ -69,7 +69,7 @@ def numpy_says(operation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_helpers_agree_with_numpy_on_the_edges(dtype: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_helpers_equal_numpy_at_limits(dtype: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     operations = ["max", "min", "floordiv", "floormod"]
     operations += ["add", "sub", "mul", "shl"] if dtype in ("int32", "int64") else []
     limits, kind = np.iinfo(dtype), C_TYPES[dtype]
@@ -81,26 +81,26 @@ def test_helpers_agree_with_numpy_on_the_edges(dtype: str, tmp_path: Path, capfd
         f"{{ for (int i = 0; i < n; ++i) c[i] = {name}_{dtype}(a[i], b[i]); }}\n"
         for name in operations
     )
-    library = compiled(text, tmp_path)
+    library = compile_source(text, tmp_path)
     for name in operations:
         a, b = (grid.ravel() for grid in np.meshgrid(edge, edge))
-        fine = np.ones(a.shape, bool)
+        defined = np.ones(a.shape, bool)
         if name in ("floordiv", "floormod"):
-            # C leaves division by zero, and the one quotient that does not fit, undefined.
-            fine = (b != 0) & ~((a == limits.min) & (b.astype("int64") == -1))
+            # Division by zero, and one quotient that does not fit, are undefined in C.
+            defined = (b != 0) & ~((a == limits.min) & (b.astype("int64") == -1))
         if name == "shl":
-            fine = (b >= 0) & (b < limits.bits)
-        a, b = a[fine], b[fine]
+            defined = (b >= 0) & (b < limits.bits)
+        a, b = a[defined], b[defined]
         result = np.zeros_like(a)
         getattr(library, f"all_{name}")(*(ctypes.c_void_p(array.ctypes.data) for array in (a, b, result)), len(a))
-        np.testing.assert_array_equal(result, numpy_says(name, a, b), err_msg=name)
+        np.testing.assert_array_equal(result, compute_by_numpy(name, a, b), err_msg=name)
     assert "runtime error" not in capfd.readouterr().err
 
 
 @given(st.text(), st.text())
-def test_identifiers_are_c_and_differ(one: str, other: str) -> None:
+def test_identifiers_are_c_and_differ(first: str, second: str) -> None:
     scope = Scope()
-    names = [scope.claim(one, "v"), scope.claim(other, "v")]
+    names = [scope.claim(first, "v"), scope.claim(second, "v")]
     assert len(set(names)) == 2
     for name in names:
         assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)
@@ -108,7 +108,7 @@ def test_identifiers_are_c_and_differ(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["for", "erf", "expf", "int32_t", "INT32_MAX", "y0", "NAN", "restrict"])
-def test_words_that_c_has_reserved_are_changed(word: str) -> None:
+def test_reserved_words_are_changed(word: str) -> None:
     assert Scope().claim(word, "v") == f"{word}_"
 
 
@@ -119,6 +119,6 @@ def test_identifiers_stay_close_to_the_text() -> None:
 
 
 @pytest.mark.parametrize("name", ["math", "string", "Math", "stdint"])
-def test_a_library_is_not_called_like_a_header_of_c(name: str) -> None:
+def test_library_is_not_named_like_a_c_header(name: str) -> None:
     assert library_name(name) == f"{name}_model"
     assert library_name("mathematics") == "mathematics"

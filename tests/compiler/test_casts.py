@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floats that an integer cannot hold become the same integer wherever a model runs."""
+"""Floats beyond an integer's range have the same integer on all targets."""
 
 from pathlib import Path
 
@@ -25,16 +25,16 @@ def _model(operator: str, dtype: str, **quantisation: float) -> bytes:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
-def test_a_cast_gives_the_nearest_integer_and_zero_for_nan(dtype: str, tmp_path: Path) -> None:
+def test_cast_saturates_and_nan_is_zero(dtype: str, tmp_path: Path) -> None:
     model = from_tflite(_model("CAST", dtype), "m")
     info = np.iinfo(dtype)
-    wanted = [0 if np.isnan(value) else int(np.clip(float(value), -1e30, 1e30)) for value in _FLOATS]
-    golden = [min(max(value, info.min), info.max) for value in wanted]
+    truncated = [0 if np.isnan(value) else int(np.clip(float(value), -1e30, 1e30)) for value in _FLOATS]
+    golden = [min(max(value, info.min), info.max) for value in truncated]
     assert HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(_FLOATS)[0].tolist() == golden
     assert reference(model)([_FLOATS])[0].tolist() == golden
 
 
-def test_a_quantisation_is_defined_for_every_float(tmp_path: Path) -> None:
+def test_quantisation_is_defined_for_all_floats(tmp_path: Path) -> None:
     model = from_tflite(_model("QUANTIZE", "int8", scale=0.5, zero_point=3), "m")
     golden = [-128, 127, -128, 127, -128, 127, -128, 1, 127, -128]
     assert HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(_FLOATS)[0].tolist() == golden
@@ -42,7 +42,7 @@ def test_a_quantisation_is_defined_for_every_float(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint32"])
-def test_onnx_casts_the_same_at_run_time_and_while_compiling(dtype: str, tmp_path: Path) -> None:
+def test_onnx_cast_equals_constant_folding(dtype: str, tmp_path: Path) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     nodes = [
         helper.make_node("Cast", ["x"], ["y"], to=kind),
@@ -62,16 +62,16 @@ def test_onnx_casts_the_same_at_run_time_and_while_compiling(dtype: str, tmp_pat
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     model = from_onnx(proto.SerializeToString(), "m")
     info = np.iinfo(dtype)
-    whole = [0 if np.isnan(value) else int(np.clip(float(value), -1e30, 1e30)) for value in _FLOATS]
-    golden = [min(max(value, info.min), info.max) for value in whole]
+    truncated = [0 if np.isnan(value) else int(np.clip(float(value), -1e30, 1e30)) for value in _FLOATS]
+    golden = [min(max(value, info.min), info.max) for value in truncated]
     for results in (HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(_FLOATS), reference(model)([_FLOATS])):
         assert [result.tolist() for result in results] == [golden] * 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [256, 511, 513, 4095, 4096])
-def test_shares_of_many_equal_numbers(count: int, tmp_path: Path) -> None:
-    """Of more than 511 the kernel shifts by 32 bits, which C leaves undefined."""
+def test_softmax_of_many_equal_numbers(count: int, tmp_path: Path) -> None:
+    """For more than 511, the kernel shifts by 32 bits, which is undefined in C."""
     builder = Builder()
     builder.tensor("x", (1, count), "int8", scale=0.05, zero_point=0)
     builder.tensor("y", (1, count), "int8", scale=1 / 256, zero_point=-128)
@@ -83,8 +83,8 @@ def test_shares_of_many_equal_numbers(count: int, tmp_path: Path) -> None:
     assert reference(model)([x])[0].tolist() == golden
 
 
-def _every_cast() -> bytes:
-    """Write a model with each kind of conversion that C leaves undefined for some numbers."""
+def _all_casts() -> bytes:
+    """A model with all conversions that are undefined in C for some numbers."""
     builder, outputs = Builder(), []
     builder.tensor("x", (64,), "float32")
     builder.tensor("q", (64,), "int8", scale=0.1, zero_point=3)
@@ -102,13 +102,15 @@ def _every_cast() -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("board", ["stm32f746", "netduinoplus2"])
-def test_hostile_numbers_give_the_same_bits_on_a_core_and_on_the_host(board: str) -> None:
+def test_hostile_numbers_equal_on_core_and_host(board: str) -> None:
     random = np.random.default_rng(34)
     bits = random.integers(0, 1 << 32, (3, 64), np.uint32).view(np.float32)
     extremes = np.resize(_FLOATS, (1, 64))
-    model = from_tflite(_every_cast(), "casts")
+    model = from_tflite(_all_casts(), "casts")
     with utvm.open("host") as host, utvm.open(board, kind="virtual") as core:
-        here, there = host.load(model), core.load(model)
+        host_model, core_model = host.load(model), core.load(model)
         for numbers in (*extremes, *bits):
-            for one, other in zip(here.run(numbers).outputs, there.run(numbers).outputs, strict=True):
-                np.testing.assert_array_equal(one, other)
+            for host_output, core_output in zip(
+                host_model.run(numbers).outputs, core_model.run(numbers).outputs, strict=True
+            ):
+                np.testing.assert_array_equal(host_output, core_output)

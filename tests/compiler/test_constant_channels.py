@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels that never change are not computed; the results stay TensorFlow Lite Micro's, bit for bit."""
+"""Constant channels are not computed; results equal TensorFlow Lite Micro, bit for bit."""
 
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from utvm.compiler.target import ANY
 _SCALE = 0.02
 
 
-class _Drawn:
-    """A chain of drawn layers with dead filters, saturated channels and inputs that nothing reads."""
+class _RandomNetwork:
+    """A random chain of layers with dead filters, saturated channels and unread inputs."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -110,14 +110,14 @@ class _Drawn:
 
 
 def _check(content: bytes, shape: tuple[int, ...], folder: Path, target: Target = ANY) -> Library:
-    """Compare a network with the reference."""
+    """Compare a network with the reference kernels."""
     library = compile_model(from_tflite(content, "drawn"), target=target)
-    ours = HostLibrary(library, folder)
+    compiled_library = HostLibrary(library, folder)
     generator = np.random.default_rng(3)
     images = [np.full(shape, -128), np.full(shape, 127), *generator.integers(-128, 128, (6, *shape))]
     samples = [[image.astype(np.int8)] for image in images]
-    for sample, (expected,) in zip(samples, tflite_micro(content, samples), strict=True):
-        np.testing.assert_array_equal(ours(*sample)[0], expected)
+    for sample, (expected_output,) in zip(samples, tflite_micro(content, samples), strict=True):
+        np.testing.assert_array_equal(compiled_library(*sample)[0], expected_output)
     return library
 
 
@@ -125,24 +125,26 @@ def _check(content: bytes, shape: tuple[int, ...], folder: Path, target: Target 
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=() if seed < 4 else pytest.mark.nightly) for seed in range(200)]
 )
-def test_drawn_networks_with_dead_channels_equal_the_reference(seed: int, tmp_path: Path) -> None:
-    drawn = _Drawn(seed)
-    for _ in range(int(drawn.random.integers(2, 7))):
-        drawn.layer()
-    content = drawn.finish()
-    _check(content, drawn.input[1], tmp_path, Target(extensions=("dsp",) * (seed % 2)))
+def test_random_networks_equal_the_reference(seed: int, tmp_path: Path) -> None:
+    network = _RandomNetwork(seed)
+    for _ in range(int(network.random.integers(2, 7))):
+        network.layer()
+    content = network.finish()
+    _check(content, network.input[1], tmp_path, Target(extensions=("dsp",) * (seed % 2)))
 
 
-def _convolution(drawn: _Drawn, kernel: npt.NDArray[Any], bias: list[int], *, depthwise: bool = False) -> None:
+def _convolution(
+    network: _RandomNetwork, kernel: npt.NDArray[Any], bias: list[int], *, depthwise: bool = False
+) -> None:
     outputs = len(bias)
     scales = np.full(outputs, 0.01, np.float32)
     axis = 3 if depthwise else 0
-    drawn._append(
+    network._append(
         "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D",
-        (*drawn.shape[:3], outputs),
+        (*network.shape[:3], outputs),
         -128,
-        drawn._constant(kernel.astype(np.int8), scale=scales, axis=axis),
-        drawn._constant(np.array(bias, np.int32), scale=np.float32(_SCALE) * scales),
+        network._constant(kernel.astype(np.int8), scale=scales, axis=axis),
+        network._constant(np.array(bias, np.int32), scale=np.float32(_SCALE) * scales),
         padding="SAME",
         stride_h=1,
         stride_w=1,
@@ -150,34 +152,34 @@ def _convolution(drawn: _Drawn, kernel: npt.NDArray[Any], bias: list[int], *, de
     )
 
 
-def test_channels_that_never_change_are_not_computed(tmp_path: Path) -> None:
-    """Of eight filters, one is alive, three are dead, two always cut, one saturates, and one is not read."""
-    drawn = _Drawn(0)
-    _, height, width, channels = drawn.shape
+def test_constant_channels_are_not_computed(tmp_path: Path) -> None:
+    """Of eight filters, one is live, three are dead, two always clipped, one saturates, and one is unread."""
+    network = _RandomNetwork(0)
+    _, height, width, channels = network.shape
     filters = np.ones((8, 1, 1, channels))
     filters[1:4] = 0
     saturated = 2**24
-    _convolution(drawn, filters, [0, 0, 0, 0, -saturated, -saturated, saturated, 0])
-    # The padding is not the saturated channel's number: its border is computed.
-    _convolution(drawn, np.ones((1, 3, 3, 8)), [0] * 8, depthwise=True)
+    _convolution(network, filters, [0, 0, 0, 0, -saturated, -saturated, saturated, 0])
+    # The padding differs from the saturated channel, so its border is computed.
+    _convolution(network, np.ones((1, 3, 3, 8)), [0] * 8, depthwise=True)
     last = np.ones((2, 1, 1, 8))
     last[..., 7] = 0
-    _convolution(drawn, last, [5, 6])
-    library = _check(drawn.builder.finish([drawn.input[0]], [drawn.last]), drawn.input[1], tmp_path)
+    _convolution(network, last, [5, 6])
+    library = _check(network.builder.finish([network.input[0]], [network.last]), network.input[1], tmp_path)
     assert [(removal.removed, removal.channels) for removal in library.removals] == [(6, 8), (6, 8)]
     pixels = height * width
     assert [call.macs for call in library.calls] == [pixels * channels * 2, pixels * 9 * 2, pixels * 2 * 2]
 
 
 @pytest.mark.parametrize("extent", [1, 3])
-def test_a_constant_beside_padding_is_computed(extent: int, tmp_path: Path) -> None:
+def test_constant_channel_with_padding_is_computed(extent: int, tmp_path: Path) -> None:
     """Around the image a convolution reads the zero point, not the constant."""
-    drawn = _Drawn(0)
-    channels = drawn.shape[3]
+    network = _RandomNetwork(0)
+    channels = network.shape[3]
     filters = np.ones((4, 1, 1, channels))
     filters[2:] = 0
     # The third channel is 40 everywhere, the fourth is the zero point.
-    _convolution(drawn, filters, [0, 0, 16800, -5])
-    _convolution(drawn, np.ones((2, extent, extent, 4)), [0, 5])
-    library = _check(drawn.builder.finish([drawn.input[0]], [drawn.last]), drawn.input[1], tmp_path)
+    _convolution(network, filters, [0, 0, 16800, -5])
+    _convolution(network, np.ones((2, extent, extent, 4)), [0, 5])
+    library = _check(network.builder.finish([network.input[0]], [network.last]), network.input[1], tmp_path)
     assert [removal.removed for removal in library.removals] == [2 if extent == 1 else 1]

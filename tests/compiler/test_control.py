@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IF and WHILE of TensorFlow Lite: the reference kernels' results, branch by branch and round by round."""
+"""IF and WHILE of TensorFlow Lite equal the reference kernels in all branches and iterations."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def _graph(tensors: dict[str, tuple[tuple[int, ...], str]], inputs: Sequence[str
 
 
 def _dense(result: str, activation: str) -> Graph:
-    """Return a graph of a layer of int8 whose weights are its own."""
+    """A graph of an int8 layer with constant weights."""
     graph = _graph({"x": ((1, 6), "int8"), result: ((1, 4), "int8")}, ["x"], [result])
     weights, bias = RANDOM.integers(-127, 128, (4, 6)), RANDOM.integers(-900, 900, 4)
     graph[0].tensor("w", (4, 6), "int8", weights, scale=0.01)
@@ -37,7 +37,7 @@ def _dense(result: str, activation: str) -> Graph:
 
 
 def branches() -> bytes:
-    """Write a model that runs one of two layers, as its input says, and goes on with what that gives."""
+    """A model that runs one of two layers, selected by its input, and a layer after it."""
     builder, _, _ = _graph(
         {"which": ((1,), "bool"), "x": ((1, 6), "int8"), "y": ((1, 4), "int8"), "z": ((1, 4), "int8")}, [], []
     )
@@ -46,8 +46,8 @@ def branches() -> bytes:
     return builder.finish(["which", "x"], ["y", "z"], others=[_dense("plain", "NONE"), _dense("limited", "RELU")])
 
 
-def _counting(limit: str = "LESS") -> list[Graph]:
-    """Return the graphs of a loop that swaps and mixes two vectors, as often as an input says."""
+def loop_graphs(limit: str = "LESS") -> list[Graph]:
+    """Graphs of a loop that swaps and mixes two vectors, with the iterations from an input."""
     number = ((1,), "int32")
     known = {"i": number, "n": number, "a": ((1, 3), "float32"), "b": ((1, 3), "float32")}
     condition = _graph({**known, "more": ((1,), "bool")}, list(known), ["more"])
@@ -60,7 +60,7 @@ def _counting(limit: str = "LESS") -> list[Graph]:
 
 
 def rounds() -> bytes:
-    """Write a model of such a loop: Fibonacci's numbers, of vectors."""
+    """A model of that loop: Fibonacci numbers of vectors."""
     number, vector = ((1,), "int32"), ((1, 3), "float32")
     builder, _, _ = _graph({"n": number, "a": vector, "b": vector, "i": number, "m": number}, [], [])
     for name in ("c", "d"):
@@ -69,11 +69,11 @@ def rounds() -> bytes:
     builder.operator(
         "WHILE", ["zero", "n", "a", "b"], ["i", "m", "c", "d"], cond_subgraph_index=1, body_subgraph_index=2
     )
-    return builder.finish(["n", "a", "b"], ["c", "d", "i"], others=_counting())
+    return builder.finish(["n", "a", "b"], ["c", "d", "i"], others=loop_graphs())
 
 
 def steps(rounds: int) -> bytes:
-    """Write a model of small steps: in a loop, one branch or the other, one of which computes nothing new."""
+    """A model of scalar steps: an IF in a WHILE; one branch computes nothing."""
     number, flag = ((1,), "int32"), ((1,), "bool")
     builder, _, _ = _graph({"n": number, "i": number, "m": number}, [], [])
     builder.tensor("zero", (1,), "int32", 0)
@@ -96,8 +96,8 @@ def steps(rounds: int) -> bytes:
     return builder.finish(["n"], ["m", "i"], others=[condition, body, less, more])
 
 
-def counted() -> bytes:
-    """Write a model that adds up numbers of a table of four, as many as an input says, and at most a thousand."""
+def bounded_sum() -> bytes:
+    """A model that sums numbers of a table of four; an input gives the count, at most a thousand."""
     number, flag = ((1,), "int32"), ((1,), "bool")
     builder, _, _ = _graph(dict.fromkeys(("n", "some", "i", "m", "sum"), number), [], [])
     for name, value in (("zero", 0), ("nothing", 0), ("most", 1000)):
@@ -118,7 +118,7 @@ def counted() -> bytes:
     return builder.finish(["n"], ["sum", "i"], others=[condition, body])
 
 
-def _kernels(content: bytes, inputs: Sequence[np.ndarray], outputs: int) -> list[np.ndarray]:
+def run_kernels(content: bytes, inputs: Sequence[np.ndarray], outputs: int) -> list[np.ndarray]:
     interpreter = runtime.Interpreter.from_bytes(content, arena_size=1 << 16)
     for number, array in enumerate(inputs):
         interpreter.set_input(array, number)
@@ -126,7 +126,7 @@ def _kernels(content: bytes, inputs: Sequence[np.ndarray], outputs: int) -> list
     return [np.array(interpreter.get_output(number)) for number in range(outputs)]
 
 
-def _sets(content: bytes) -> list[list[np.ndarray]]:
+def inputs_of(content: bytes) -> list[list[np.ndarray]]:
     if content == branches_content:
         return [[np.array([which]), RANDOM.integers(-128, 128, (1, 6)).astype(np.int8)] for which in (True, False)]
     if content == nested_content:
@@ -144,49 +144,53 @@ CONTENTS = pytest.mark.parametrize(
 @pytest.mark.slow
 @CONTENTS
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_a_library_gives_what_the_kernels_give(content: bytes, executor: str, tmp_path: Path) -> None:
+def test_library_equals_the_kernels(content: bytes, executor: str, tmp_path: Path) -> None:
     library = compile_model(from_tflite(content, "m"), executor=executor)
     run = HostLibrary(library, tmp_path)
-    for given in _sets(content):
-        expected = _kernels(content, given, len(library.outputs))
-        assert [each.tolist() for each in run(*given)] == [each.tolist() for each in expected]
+    for inputs in inputs_of(content):
+        expected = run_kernels(content, inputs, len(library.outputs))
+        assert [output.tolist() for output in run(*inputs)] == [
+            expected_output.tolist() for expected_output in expected
+        ]
 
 
 @pytest.mark.slow
 @CONTENTS
-def test_so_does_the_reference_on_this_computer(content: bytes) -> None:
+def test_host_reference_equals_the_kernels(content: bytes) -> None:
     model = reference(from_tflite(content, "m"))
-    for given in _sets(content):
-        results = model(given)
-        for result, expected in zip(results, _kernels(content, given, len(results)), strict=True):
+    for inputs in inputs_of(content):
+        results = model(inputs)
+        for result, expected in zip(results, run_kernels(content, inputs, len(results)), strict=True):
             np.testing.assert_allclose(result, expected, rtol=1e-6 if result.dtype.kind == "f" else 0)
 
 
 @pytest.mark.slow
-def test_so_does_a_board() -> None:
+def test_board_equals_the_kernels() -> None:
     with utvm.open("stm32f746", kind="virtual") as connection:
         for content in (branches_content, rounds_content, nested_content):
             model = connection.load(compile_model(from_tflite(content, "m")))
-            for given in _sets(content):
-                outputs = model.run(*given).outputs
-                expected = _kernels(content, given, len(outputs))
-                assert [each.tolist() for each in outputs] == [each.tolist() for each in expected]
+            for inputs in inputs_of(content):
+                outputs = model.run(*inputs).outputs
+                expected = run_kernels(content, inputs, len(outputs))
+                assert [output.tolist() for output in outputs] == [
+                    expected_output.tolist() for expected_output in expected
+                ]
 
 
-def test_a_constant_condition_leaves_one_branch() -> None:
+def test_constant_condition_removes_a_branch() -> None:
     builder, _, _ = _graph({"x": ((1, 6), "int8"), "y": ((1, 4), "int8")}, [], [])
     builder.tensor("which", (1,), "bool", [False])
     builder.operator("IF", ["which", "x"], ["y"], then_subgraph_index=1, else_subgraph_index=2)
-    # Nobody runs the other branch, which has what is not supported.
-    other = _graph({"x": ((1, 6), "int8"), "y": ((1, 4), "int8")}, ["x"], ["y"])
-    other[0].operator("TFLite_Detection_PostProcess", ["x"], ["y"])
-    content = builder.finish(["x"], ["y"], others=[other, _dense("limited", "RELU")])
+    # The other branch, with an unsupported operator, never runs.
+    unused = _graph({"x": ((1, 6), "int8"), "y": ((1, 4), "int8")}, ["x"], ["y"])
+    unused[0].operator("TFLite_Detection_PostProcess", ["x"], ["y"])
+    content = builder.finish(["x"], ["y"], others=[unused, _dense("limited", "RELU")])
     library = compile_model(from_tflite(content, "m"))
     assert [call.kind for call in library.calls] == ["conv2d_int8"] and library.outputs[0].name == "y"
 
 
-def _around(graphs: Sequence[Graph], operator: str = "IF", **tensors: tuple[tuple[int, ...], str]) -> bytes:
-    """Write a model that hands an index and a table to graphs, under a condition."""
+def conditional(graphs: Sequence[Graph], operator: str = "IF", **tensors: tuple[tuple[int, ...], str]) -> bytes:
+    """A model that passes an index and a table to graphs, under a condition."""
     known = {"which": ((1,), "bool"), "x": ((4, 2), "float32"), "at": ((1,), "int32"), "y": ((1, 2), "float32")}
     builder, _, _ = _graph({**known, **tensors}, [], [])
     options = {"then_subgraph_index": 1, "else_subgraph_index": 2}
@@ -196,26 +200,26 @@ def _around(graphs: Sequence[Graph], operator: str = "IF", **tensors: tuple[tupl
     return builder.finish(["which", "x", "at"], ["y"], others=graphs)
 
 
-def _picking(shape: tuple[int, ...] = (4, 2)) -> Graph:
+def gathering(shape: tuple[int, ...] = (4, 2)) -> Graph:
     graph = _graph({"x": (shape, "float32"), "at": ((1,), "int32"), "y": ((1, 2), "float32")}, ["x", "at"], ["y"])
     graph[0].operator("GATHER", ["x", "at"], ["y"])
     return graph
 
 
-def _constant() -> Graph:
-    """Return a graph that computes nothing."""
+def constant() -> Graph:
+    """A graph without operators."""
     graph = _graph({"x": ((4, 2), "float32"), "at": ((1,), "int32")}, ["x", "at"], ["y"])
     graph[0].tensor("y", (1, 2), "float32", [5, 6])
     return graph
 
 
 @pytest.mark.slow
-def test_index_check_counts_only_in_the_taken_branch() -> None:
+def test_index_is_checked_only_in_the_taken_branch() -> None:
     table = np.arange(8, dtype=np.float32).reshape(4, 2)
     with utvm.open("host") as connection:
-        model = connection.load(from_tflite(_around([_picking(), _constant()]), "picking"))
-        for which, at, expected in ((True, 2, [4.0, 5.0]), (False, 9, [5.0, 6.0])):
-            (result,) = model.run(np.array([which]), table, np.array([at], np.int32)).outputs
+        model = connection.load(from_tflite(conditional([gathering(), constant()]), "picking"))
+        for which, index, expected in ((True, 2, [4.0, 5.0]), (False, 9, [5.0, 6.0])):
+            (result,) = model.run(np.array([which]), table, np.array([index], np.int32)).outputs
             assert result.tolist() == [expected]
         with pytest.raises(BoardError, match="error code -16"):
             model.run(np.array([True]), table, np.array([9], np.int32))
@@ -224,19 +228,19 @@ def test_index_check_counts_only_in_the_taken_branch() -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (_around([_picking((3, 2)), _constant()]), r"IF: 'x', float32 of shape \(4, 2\), meets 'x', float32"),
-        (_around([_picking(), _constant()], which=((1,), "int32")), "IF: its condition must be one tensor"),
-        (_around([_picking(), _constant()], which=((2,), "bool")), "IF: its condition must be one tensor"),
-        (_around([_picking()]), "IF calls graph 2, of 2"),
-        (_around([_picking(), _constant()], "WHILE"), "WHILE: its condition must be one tensor"),
+        (conditional([gathering((3, 2)), constant()]), r"IF: 'x', float32 of shape \(4, 2\), meets 'x', float32"),
+        (conditional([gathering(), constant()], which=((1,), "int32")), "IF: its condition must be one tensor"),
+        (conditional([gathering(), constant()], which=((2,), "bool")), "IF: its condition must be one tensor"),
+        (conditional([gathering()]), "IF calls graph 2, of 2"),
+        (conditional([gathering(), constant()], "WHILE"), "WHILE: its condition must be one tensor"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_together_is_refused(content: bytes, text: str) -> None:
+def test_mismatched_graphs_are_refused(content: bytes, text: str) -> None:
     with pytest.raises(CompileError, match=text):
         from_tflite(content, "m")
 
 
-def test_a_graph_that_calls_itself_is_refused() -> None:
+def test_recursive_graph_is_refused() -> None:
     branch = _graph({"which": ((1,), "bool"), "x": ((2,), "float32"), "y": ((2,), "float32")}, ["which", "x"], ["y"])
     branch[0].operator("IF", ["which", "x"], ["y"], then_subgraph_index=1, else_subgraph_index=1)
     builder, _, _ = _graph({"which": ((1,), "bool"), "x": ((2,), "float32"), "y": ((2,), "float32")}, [], [])
@@ -247,7 +251,7 @@ def test_a_graph_that_calls_itself_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [-5, 0, 3, 4])
-def test_an_input_may_say_how_often_a_loop_runs(rounds: int, tmp_path: Path) -> None:
-    run = HostLibrary(compile_model(from_tflite(counted(), "m")), tmp_path)
+def test_loop_count_may_be_an_input(rounds: int, tmp_path: Path) -> None:
+    run = HostLibrary(compile_model(from_tflite(bounded_sum(), "m")), tmp_path)
     total, count = run(np.array([rounds], np.int32))
     assert (total.tolist(), count.tolist()) == ([sum([3, 1, 4, 1][: max(rounds, 0)])], [max(rounds, 0)])

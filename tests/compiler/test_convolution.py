@@ -8,7 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convolutions import DSP, MVE, Functions, HostFunctions, Shape, near, random_inputs, random_record, reference
+from convolutions import (
+    DSP,
+    MVE,
+    Functions,
+    HostFunctions,
+    Shape,
+    overlap_distances,
+    random_inputs,
+    random_record,
+    reference,
+)
 from cortex_m7 import run_on_cortex_m7
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -58,7 +68,7 @@ _SHAPES = [
     Shape(channels=1, height=15, width=14, outputs=5, filter=(10, 4), strides=(1, 2), padding=(4, 1, 5, 1)),
     Shape(height=1, width=1, channels=30, outputs=11, filter=(1, 1), padding=(0, 0, 0, 0), relu=True),
     Shape(channels=3, outputs=3, height=12, width=12, residual=True),
-    # By Winograd's algorithm with the DSP extension: whole tiles, tiles at the rim, sums of several rounds.
+    # Winograd's algorithm with the DSP extension: full tiles, tiles at the border, sums in several passes.
     Shape(height=12, width=12, channels=8, outputs=4, relu=True),
     Shape(height=24, width=24, channels=4, outputs=8, clamped=True),
     Shape(height=21, width=22, channels=8, outputs=4, residual=True),
@@ -105,8 +115,8 @@ def test_convolution_equals_the_model(target: Target, flags: list[str], form: st
         ("cortex-m0", Target(), "smallest"),
     ],
 )
-def test_convolution_equals_the_model_on_a_cortex_m7(code: str, target: Target, form: str, tmp_path: Path) -> None:
-    """It runs the code of the smaller ones, too."""
+def test_convolution_equals_the_model_on_cortex_m(code: str, target: Target, form: str, tmp_path: Path) -> None:
+    """The emulated Cortex-M7 also runs the code of smaller cores."""
     inputs = [random_inputs(record, number) for number, record in enumerate(_RECORDS)]
     outputs = run_on_cortex_m7(_functions(target, form), _RECORDS, inputs, tmp_path, code)
     for number, output in enumerate(outputs):
@@ -122,13 +132,13 @@ def test_output_may_overlap_an_input_as_declared(target: Target, form: str, tmp_
     run = HostFunctions(functions, tmp_path)
     for number, record in enumerate(_RECORDS):
         inputs = random_inputs(record, number)
-        for which, least in enumerate(functions.overlaps[number]):
-            for distance in near(least):
-                output = run.sharing(number, record, inputs, which, distance)
+        for input_index, minimum in enumerate(functions.overlaps[number]):
+            for distance in overlap_distances(minimum):
+                output = run.run_overlapping(number, record, inputs, input_index, distance)
                 np.testing.assert_array_equal(output, reference(record, inputs), str(_SHAPES[number]))
 
 
-def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
+def test_output_of_a_padded_convolution_overlaps_its_input() -> None:
     record = random_record(Shape(height=32, width=32, channels=16, outputs=16), 0)
     (distance,) = Functions([record], DSP).overlaps[0]
     assert distance is not None
@@ -136,10 +146,10 @@ def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extensions", "most"), [((), 0), (("dsp",), 160), (("dsp", "mve"), 900)], ids=["plain", "dsp", "mve"]
+    ("extensions", "limit"), [((), 0), (("dsp",), 160), (("dsp", "mve"), 900)], ids=["plain", "dsp", "mve"]
 )
-def test_scratch_memory_costs_little_arena(extensions: tuple[str, ...], most: int) -> None:
-    """A tensor of 48 x 48 x 16 shrinks; a channel's plane, and a row of all channels, are some 5,000 bytes."""
+def test_scratch_memory_costs_little_arena(extensions: tuple[str, ...], limit: int) -> None:
+    """A tensor of 48 x 48 x 16 shrinks; a channel's plane and a row of all channels have about 5,000 bytes."""
     builder = Builder()
     builder.tensor("x", (1, 48, 48, 16), "int8", scale=0.05)
     builder.tensor("y", (1, 24, 24, 16), "int8", scale=0.05)
@@ -148,11 +158,11 @@ def test_scratch_memory_costs_little_arena(extensions: tuple[str, ...], most: in
     builder.operator("DEPTHWISE_CONV_2D", ["x", "w", None], ["y"], **options)
     model = from_tflite(builder.finish(["x"], ["y"]), "shrinking")
     library = compile_model(model, target=Target(extensions=extensions))
-    assert 48 * 48 * 16 <= library.arena_bytes <= 48 * 48 * 16 + most
+    assert 48 * 48 * 16 <= library.arena_bytes <= 48 * 48 * 16 + limit
 
 
 @pytest.mark.slow
-def test_filters_of_any_length_are_right(tmp_path: Path) -> None:
+def test_filters_of_any_length_are_correct(tmp_path: Path) -> None:
     shapes = [
         Shape(height=1, width=5, channels=length, outputs=3, filter=(1, 1), padding=(0, 0, 0, 0), largest=largest)
         for length in range(1, 18)
@@ -169,11 +179,11 @@ _AT_THE_EDGE = [(128, 127), (128, 128), (64, 64, 64, 63), (64, 64, 64, 64), (*(3
 
 
 @pytest.mark.slow
-def test_sums_of_the_largest_numbers_are_right(tmp_path: Path) -> None:
-    """Of products that add up to what 16 bits hold, and to one more."""
+def test_largest_sums_are_correct(tmp_path: Path) -> None:
+    """Products whose sum is the limit of 16 bits, and one more."""
     plain = random_record(Shape(channels=16, outputs=2, filter=(1, 1), padding=(0, 0, 0, 0)), 0)
-    magnitudes = [np.resize(each, (2, 1, 1, 16)) for each in _AT_THE_EDGE]
-    records = [replace(plain, weights=(-each).astype(np.int8), bias=plain.bias * 0) for each in magnitudes]
+    magnitudes = [np.resize(magnitude, (2, 1, 1, 16)) for magnitude in _AT_THE_EDGE]
+    records = [replace(plain, weights=(-magnitude).astype(np.int8), bias=plain.bias * 0) for magnitude in magnitudes]
     run = HostFunctions(Functions(records, Target()), tmp_path)
     for number, record in enumerate(records):
         for value in (-128, 127):
@@ -183,7 +193,7 @@ def test_sums_of_the_largest_numbers_are_right(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
-def test_each_limit_of_an_output_is_kept_without_the_other(target: Target, tmp_path: Path) -> None:
+def test_single_output_limits_are_applied(target: Target, tmp_path: Path) -> None:
     shapes = [Shape(channels=8, outputs=9, relu=True), Shape(channels=6, multiplier=1, relu=True)]
     drawn = [random_record(shape, 1) for shape in shapes]
     records = [replace(record, **limit) for record in drawn for limit in ({"low": -60}, {"high": 40})]
@@ -195,7 +205,7 @@ def test_each_limit_of_an_output_is_kept_without_the_other(target: Target, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("channels", "tile"), [(64, 4), (128, 2)])
-def test_tiles_are_as_large_as_their_sums_allow(channels: int, tile: int, tmp_path: Path) -> None:
+def test_tile_size_is_limited_by_its_sums(channels: int, tile: int, tmp_path: Path) -> None:
     """9 * 2^6 times a sum is divided modulo 2^32, which is exact below 2^25: 255 * 127 * 9 * channels."""
     record = random_record(Shape(height=20, width=24, channels=channels, outputs=4), 0)
     record = replace(record, weights=np.full(record.weights.shape, 127, np.int8), input_zero=0)
@@ -212,16 +222,16 @@ def test_tiles_are_as_large_as_their_sums_allow(channels: int, tile: int, tmp_pa
     [
         ("balance", 24, 4, 4),
         ("balance", 12, 4, 2),
-        ("balance", 8, 4, 0),  # too few outputs for the flash
+        ("balance", 8, 4, 0),  # too few outputs for the additional flash
         ("balance", 24, 64, 2),  # too much scratch memory for the large tile
-        ("balance", 12, 512, 0),  # for both
+        ("balance", 12, 512, 0),  # both
         ("speed", 12, 512, 2),
         ("speed", 8, 4, 4),
         ("flash", 24, 4, 0),
         ("ram", 24, 4, 0),
     ],
 )
-def test_a_goal_chooses_the_tiles(goal: Goal, height: int, channels: int, tile: int) -> None:
+def test_goal_selects_the_tile_size(goal: Goal, height: int, channels: int, tile: int) -> None:
     record = random_record(Shape(height=height, width=height, channels=channels, outputs=4), 0)
     code = Functions([record], replace(DSP, goal=goal)).text
     assert re.findall(r"static void winograd_data_(\d)", code) == [str(tile)] * bool(tile)
@@ -261,7 +271,7 @@ def test_any_convolution_equals_the_model(
             inputs = random_inputs(record, seed)
             expected = reference(record, inputs)
             np.testing.assert_array_equal(run(number, record, inputs), expected)
-            for which, least in enumerate(functions.overlaps[number]):
-                for distance in near(least)[:1]:
-                    output = run.sharing(number, record, inputs, which, distance)
+            for input_index, minimum in enumerate(functions.overlaps[number]):
+                for distance in overlap_distances(minimum)[:1]:
+                    output = run.run_overlapping(number, record, inputs, input_index, distance)
                     np.testing.assert_array_equal(output, expected)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same model gives the same library: in this process, in a new one, from the cache."""
+"""A model has the same library in this process, in a new process and from the cache."""
 
 import subprocess
 import sys
@@ -27,9 +27,9 @@ for case in OPERATOR_CASES[:: int(sys.argv[2])]:
 """
 
 
-def digests(hash_seed: str, every: int) -> str:
+def digests(hash_seed: str, stride: int) -> str:
     return subprocess.run(
-        [sys.executable, "-c", _DIGEST, DIGITS, str(every)],
+        [sys.executable, "-c", _DIGEST, DIGITS, str(stride)],
         env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT), "HOME": "/nonexistent", "PATH": "/usr/bin:/bin"},
         cwd=ROOT,
         capture_output=True,
@@ -47,13 +47,13 @@ def test_bytes_do_not_depend_on_the_hash_seed() -> None:
 
 
 @pytest.mark.nightly
-def test_every_operator_gives_the_same_bytes_in_three_processes() -> None:
+def test_bytes_are_equal_in_three_processes() -> None:
     first = digests("0", 1)
     assert digests("12345", 1) == first
     assert digests("99", 1) == first
 
 
-def test_a_second_build_in_one_process_gives_the_same_bytes() -> None:
+def test_second_build_is_equal() -> None:
     model = load(DIGITS)
     assert build_library(model, "digits") == build_library(model, "digits")
 
@@ -75,15 +75,15 @@ def test_library_names_its_target_and_extensions_change_its_c() -> None:
     assert "dsp_tile" not in plain.sources["digits_int8_operators.c"]
 
 
-def test_a_cached_library_needs_no_tvm_and_is_equal() -> None:
+def test_cached_library_is_equal_without_tvm() -> None:
     fresh = compile_model(load(DIGITS))
     code = (
         "import sys; from pathlib import Path; from utvm.compiler import compile_model, load\n"
         f"library = compile_model(load(Path({str(DIGITS)!r})))\n"
         "assert 'tvm' not in sys.modules\nprint(library.digest)"
     )
-    again = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert again.stdout.strip() == fresh.digest
+    completed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == fresh.digest
 
 
 def test_importing_the_compiler_does_not_import_tvm() -> None:
@@ -91,7 +91,7 @@ def test_importing_the_compiler_does_not_import_tvm() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_the_name_begins_every_global_symbol(tmp_path: Path) -> None:
+def test_global_symbols_start_with_the_name(tmp_path: Path) -> None:
     library = compile_model(load(DIGITS), name="my model")
     assert library.name == "my_model"
     for file in write_sources(library, tmp_path):

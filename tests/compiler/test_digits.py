@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The committed digits models: what their README says is true."""
+"""The committed digits models agree with their README."""
 
 import subprocess
 import sys
@@ -33,20 +33,20 @@ def test_held_out_images_are_real_and_not_trained_on() -> None:
     assert not any(image.tobytes() in trained for image in images)
 
 
-def test_held_out_accuracy_is_what_the_readme_says() -> None:
-    right = int((predictions(load(FOLDER / "digits.onnx")) == held_out()[1]).sum())
-    assert right >= 0.97 * HELD_OUT
+def test_held_out_accuracy_equals_the_readme() -> None:
+    correct = int((predictions(load(FOLDER / "digits.onnx")) == held_out()[1]).sum())
+    assert correct >= 0.97 * HELD_OUT
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert f"| held-out accuracy | {right} of {HELD_OUT}, {right / HELD_OUT:.2%} |".replace("%", " %") in text
+    assert f"| held-out accuracy | {correct} of {HELD_OUT}, {correct / HELD_OUT:.2%} |".replace("%", " %") in text
 
 
-def test_the_int8_model_is_as_right_as_the_readme_says() -> None:
+def test_int8_accuracy_equals_the_readme() -> None:
     images, labels = quantize.quantized_images(held_out()[0]), held_out()[1]
     outputs = tflite_micro(quantize.MODEL.read_bytes(), [[image[None]] for image in images])
-    right = sum(int(logits.argmax()) == label for (logits,), label in zip(outputs, labels, strict=True))
-    assert right >= 0.97 * HELD_OUT
+    correct = sum(int(logits.argmax()) == label for (logits,), label in zip(outputs, labels, strict=True))
+    assert correct >= 0.97 * HELD_OUT
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    row = f"| held-out accuracy, int8 | {right} of {HELD_OUT}, {right / HELD_OUT:.2%} |"
+    row = f"| held-out accuracy, int8 | {correct} of {HELD_OUT}, {correct / HELD_OUT:.2%} |"
     assert row.replace("%", " %") in text
 
 
@@ -65,26 +65,26 @@ def test_int8_library_equals_the_reference_kernels(
 
 
 @pytest.mark.slow
-def test_library_equals_tvm_bit_for_bit_on_every_held_out_image(tmp_path: Path) -> None:
+def test_library_equals_tvm_on_held_out_images(tmp_path: Path) -> None:
     model = load(FOLDER / "digits.onnx")
     library = HostLibrary(compile_model(model), tmp_path, ["-O2"])
     run = reference(model)
     for image in held_out()[0]:
-        (logits,), (answer,) = library(image[None]), run([image[None]])
-        assert logits.tobytes() == answer.tobytes()
+        (logits,), (expected,) = library(image[None]), run([image[None]])
+        assert logits.tobytes() == expected.tobytes()
 
 
 @pytest.mark.slow
-def test_quantising_again_gives_the_same_model(tmp_path: Path) -> None:
-    again = tmp_path / "digits_int8.tflite"
-    subprocess.run([sys.executable, FOLDER / "quantize.py", again], check=True, capture_output=True, timeout=600)
-    assert again.read_bytes() == quantize.MODEL.read_bytes()
+def test_quantisation_is_reproducible(tmp_path: Path) -> None:
+    output = tmp_path / "digits_int8.tflite"
+    subprocess.run([sys.executable, FOLDER / "quantize.py", output], check=True, capture_output=True, timeout=600)
+    assert output.read_bytes() == quantize.MODEL.read_bytes()
 
 
 @pytest.mark.nightly
-def test_training_again_gives_the_same_model(tmp_path: Path) -> None:
-    again = tmp_path / "digits.onnx"
-    subprocess.run([sys.executable, FOLDER / "train.py", again], check=True, capture_output=True, timeout=600)
-    if again.read_bytes() != (FOLDER / "digits.onnx").read_bytes():
-        # Another C library or another CPU rounds exp and log differently; the model is as good.
-        assert (predictions(load(again)) == held_out()[1]).mean() >= 0.97
+def test_training_is_reproducible(tmp_path: Path) -> None:
+    output = tmp_path / "digits.onnx"
+    subprocess.run([sys.executable, FOLDER / "train.py", output], check=True, capture_output=True, timeout=600)
+    if output.read_bytes() != (FOLDER / "digits.onnx").read_bytes():
+        # Another C library or CPU rounds exp and log differently; the model is equally accurate.
+        assert (predictions(load(output)) == held_out()[1]).mean() >= 0.97

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph executor: the same results as the ahead-of-time executor, and no harm from a damaged description."""
+"""The graph executor equals the ahead-of-time executor, and survives damaged descriptions."""
 
 import json
 import random
@@ -25,7 +25,7 @@ def digits() -> Library:
     return compile_model(load(DIGITS), executor="graph")
 
 
-def test_both_executors_give_the_same_bits(digits: Library, tmp_path: Path) -> None:
+def test_executors_give_equal_bits(digits: Library, tmp_path: Path) -> None:
     ahead = HostLibrary(compile_model(load(DIGITS), name="ahead"), tmp_path)
     graph = HostLibrary(digits, tmp_path)
     for seed in range(5):
@@ -34,7 +34,7 @@ def test_both_executors_give_the_same_bits(digits: Library, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", sorted(_CASES)[:: len(_CASES) // 4])
-def test_operators_give_the_same_answers(name: str, tmp_path: Path) -> None:
+def test_operators_equal_numpy(name: str, tmp_path: Path) -> None:
     case = _CASES[name]
     library = compile_model(case.model(), name="m", executor="graph")
     case.check(HostLibrary(library, tmp_path)(*case.inputs))
@@ -42,7 +42,7 @@ def test_operators_give_the_same_answers(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_several_regions_give_the_same_results(executor: str, tmp_path: Path) -> None:
+def test_several_regions_give_equal_results(executor: str, tmp_path: Path) -> None:
     memory = Memory((Region("fast", 5000), Region("slow")), {"image": "slow"})
     library = compile_model(load(DIGITS), name="two", memory=memory, executor=executor)  # type: ignore[arg-type]
     assert [arena.region for arena in library.arenas] == ["fast", "slow"]
@@ -51,12 +51,12 @@ def test_several_regions_give_the_same_results(executor: str, tmp_path: Path) ->
     for arena in library.arenas:
         assert f"#define TWO_{arena.region.upper()}_BYTES {arena.size_bytes}\n" in library.sources["two.h"]
     image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
-    (answer,) = HostLibrary(compile_model(load(DIGITS), name="one"), tmp_path)(image)
-    (given_answer,) = HostLibrary(library, tmp_path)(image)
-    assert given_answer.tobytes() == answer.tobytes()
+    (expected,) = HostLibrary(compile_model(load(DIGITS), name="one"), tmp_path)(image)
+    (output,) = HostLibrary(library, tmp_path)(image)
+    assert output.tobytes() == expected.tobytes()
 
 
-def test_the_text_says_what_the_bytes_say(digits: Library) -> None:
+def test_text_equals_the_binary_description(digits: Library) -> None:
     text = json.loads(digits.sources["digits_graph.json"])
     content = _description(digits)
     assert struct.unpack_from("<4sHH", content) == (b"UGR1", len(text["tensors"]), len(text["steps"]))
@@ -71,19 +71,19 @@ def test_the_text_says_what_the_bytes_say(digits: Library) -> None:
     assert position == len(content)
 
 
-def test_an_executor_that_is_not_there_is_refused() -> None:
+def test_unknown_executor_is_refused() -> None:
     with pytest.raises(ConfigError, match="no executor 'vm'"):
         compile_model(load(DIGITS), executor="vm")  # type: ignore[arg-type]
 
 
 def _description(library: Library) -> bytes:
-    found = re.search(r"description\[\d+\] = \{([^}]*)\}", library.sources[f"{library.name}.c"])
-    assert found
-    return bytes(int(number) for number in re.findall(r"\d+", found[1]))
+    match = re.search(r"description\[\d+\] = \{([^}]*)\}", library.sources[f"{library.name}.c"])
+    assert match
+    return bytes(int(number) for number in re.findall(r"\d+", match[1]))
 
 
 class Breakable:
-    """A library whose description can be another in every run; a wild access ends the process."""
+    """A library with a replaceable description; an invalid memory access ends the process."""
 
     def __init__(self, library: Library, directory: Path) -> None:
         self.good = _description(library)
@@ -100,15 +100,15 @@ class Breakable:
         self._program = directory / "play"
         run_tool(["gcc", *FLAGS, *checks, "-o", self._program, *files, "-lm"])
 
-    def play(self, descriptions: list[bytes]) -> list[int]:
-        """Run each description once, in memory of its size alone; return the codes."""
-        stream = b"".join(struct.pack("<I", len(each)) + each for each in descriptions)
+    def run(self, descriptions: list[bytes]) -> list[int]:
+        """Run each description once, in memory of exactly its size; return the codes."""
+        stream = b"".join(struct.pack("<I", len(description)) + description for description in descriptions)
         (self._program.parent / "stream").write_bytes(stream)
-        said = run_tool([self._program, self._program.parent / "stream"])
-        return [int(line) for line in said.split()]
+        output = run_tool([self._program, self._program.parent / "stream"])
+        return [int(line) for line in output.split()]
 
 
-# Input, output, working memory and description lie each in an allocation of their own size.
+# Input, output, working memory and description are separate allocations of exactly their size.
 _PLAY = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,42 +162,42 @@ def test_damage_of_each_kind_has_its_code(breakable: Breakable) -> None:
         (good[:40], -2),
         (good[:-1], -2),
         (good + b"\0", -2),
-        (changed(tensor, "<H", 4), -3),  # no such kind
-        (changed(tensor + 2, "<H", 1), -3),  # no such input
+        (changed(tensor, "<H", 4), -3),  # unknown kind
+        (changed(tensor + 2, "<H", 1), -3),  # unknown input
         (changed(tensor + 4, "<I", 0xFFFFFFFF), -3),  # offset outside
         (changed(tensor + 8, "<I", 257), -3),  # too large
         (changed(tensor + 8, "<I", 255), -5),  # too small for the operator
-        (changed(step, "<H", 99), -4),  # no such operator
+        (changed(step, "<H", 99), -4),  # unknown operator
         (changed(step + 2, "<H", 4), -4),  # another number of arguments
-        (changed(step + 4, "<H", 999), -3),  # no such tensor
+        (changed(step + 4, "<H", 999), -3),  # unknown tensor
         (changed(step, "<H", 0xFFFF), -4),  # a copy of five tensors
     ]
-    assert breakable.play([description for description, _ in cases]) == [code for _, code in cases]
+    assert breakable.run([description for description, _ in cases]) == [code for _, code in cases]
 
 
-def _damaged(good: bytes, chance: random.Random) -> bytes:
-    """Change a few bytes and cut the end off, or write anything behind a good beginning."""
-    if chance.random() < 0.2:
-        return good[:4] + chance.randbytes(chance.randrange(100))
+def _damage(good: bytes, generator: random.Random) -> bytes:
+    """Change some bytes and truncate, or write random bytes after a valid start."""
+    if generator.random() < 0.2:
+        return good[:4] + generator.randbytes(generator.randrange(100))
     damaged = bytearray(good)
-    for _ in range(chance.randint(1, 6)):
-        damaged[chance.randrange(len(good))] = chance.choice((0, 1, 0x7F, 0xFF, chance.randrange(256)))
-    return bytes(damaged[: chance.choice((len(good), len(good), chance.randrange(len(good))))])
+    for _ in range(generator.randint(1, 6)):
+        damaged[generator.randrange(len(good))] = generator.choice((0, 1, 0x7F, 0xFF, generator.randrange(256)))
+    return bytes(damaged[: generator.choice((len(good), len(good), generator.randrange(len(good))))])
 
 
 def _fuzz(breakable: Breakable, count: int) -> None:
-    chance = random.Random(0)
-    descriptions = [_damaged(breakable.good, chance) for _ in range(count)]
-    codes = breakable.play(descriptions)
+    generator = random.Random(0)
+    descriptions = [_damage(breakable.good, generator) for _ in range(count)]
+    codes = breakable.run(descriptions)
     assert len(codes) == count
     assert all(-5 <= code <= 0 for code in codes)
     assert {-1, -2, -3, -4, -5} <= set(codes), "the damage is of one kind only"
 
 
-def test_damaged_descriptions_do_no_harm(breakable: Breakable) -> None:
+def test_damaged_descriptions_are_survived(breakable: Breakable) -> None:
     _fuzz(breakable, 1_000)
 
 
 @pytest.mark.nightly
-def test_many_damaged_descriptions_do_no_harm(breakable: Breakable) -> None:
+def test_many_damaged_descriptions_are_survived(breakable: Breakable) -> None:
     _fuzz(breakable, 50_000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged ONNX files: whatever is wrong with them, only errors of this project come out."""
+"""Damaged ONNX files raise only errors of this project."""
 
 import contextlib
 from pathlib import Path
@@ -18,7 +18,7 @@ DIGITS = (Path(__file__).parents[2] / "models" / "digits" / "digits.onnx").read_
 
 
 def small_model() -> bytes:
-    """Return a valid model of 1 kB, so that damage hits its structure and not its weights."""
+    """A valid model of 1 kB, so that damage is in its structure and not in its weights."""
     helper = onnx.helper
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], kernel_shape=[3, 3], group=1),
@@ -51,7 +51,7 @@ def compile_or_refuse(content: bytes) -> None:
         build_library(from_onnx(content, "damaged"), "damaged")
 
 
-def test_the_undamaged_models_compile() -> None:
+def test_undamaged_models_compile() -> None:
     for content in (SMALL, DIGITS):
         assert build_library(from_onnx(content, "whole"), "whole").operators
 
@@ -61,26 +61,26 @@ MODELS = {"small": SMALL, "digits": DIGITS}
 
 @st.composite
 def damaged(draw: st.DrawFn, name: str) -> bytes:
-    """Change, remove, repeat or insert bytes in a few places."""
+    """Change, remove, repeat or insert bytes at some offsets."""
     result = bytearray(MODELS[name])
     for _ in range(draw(st.integers(1, 4))):
         if not result:
             break
-        place = draw(st.integers(0, len(result) - 1))
+        offset = draw(st.integers(0, len(result) - 1))
         length = draw(st.integers(1, 8))
         match draw(st.sampled_from(["flip", "set", "remove", "repeat", "insert", "cut"])):
             case "flip":
-                result[place] ^= 1 << draw(st.integers(0, 7))
+                result[offset] ^= 1 << draw(st.integers(0, 7))
             case "set":
-                result[place] = draw(st.sampled_from([0, 1, 2, 127, 128, 255]))
+                result[offset] = draw(st.sampled_from([0, 1, 2, 127, 128, 255]))
             case "remove":
-                del result[place : place + length]
+                del result[offset : offset + length]
             case "repeat":
-                result[place:place] = result[place : place + length]
+                result[offset:offset] = result[offset : offset + length]
             case "insert":
-                result[place:place] = draw(st.binary(min_size=1, max_size=length))
+                result[offset:offset] = draw(st.binary(min_size=1, max_size=length))
             case "cut":
-                del result[max(place, 1) :]
+                del result[max(offset, 1) :]
     return bytes(result)
 
 
@@ -88,8 +88,8 @@ ENDS = st.sampled_from([-(1 << 63), -2, -1, 0, 1, 2, 3, 5, 7, 1 << 20, 1 << 31, 
 
 
 @st.composite
-def twisted(draw: st.DrawFn) -> bytes:
-    """Change numbers and names in a model that stays well-formed: shapes, attributes, constants, edges."""
+def altered(draw: st.DrawFn) -> bytes:
+    """Change numbers and names in a well-formed model: shapes, attributes, constants, edges."""
     proto = onnx.load_from_string(SMALL)
     graph = proto.graph
     names = [name for node in graph.node for name in (*node.input, *node.output)]
@@ -127,19 +127,19 @@ many = settings(max_examples=20_000, deadline=None, suppress_health_check=list(H
 
 @few
 @given(damaged("small"))
-def test_damaged_bytes(content: bytes) -> None:
+def test_damaged_bytes_are_refused(content: bytes) -> None:
     compile_or_refuse(content)
 
 
 @pytest.mark.slow
 @few
-@given(twisted())
-def test_twisted_meaning(content: bytes) -> None:
+@given(altered())
+def test_altered_models_are_refused(content: bytes) -> None:
     compile_or_refuse(content)
 
 
 @pytest.mark.nightly
 @many
-@given(st.one_of(damaged("small"), damaged("digits"), twisted()))
-def test_damage_at_length(content: bytes) -> None:
+@given(st.one_of(damaged("small"), damaged("digits"), altered()))
+def test_damage_is_refused_at_length(content: bytes) -> None:
     compile_or_refuse(content)

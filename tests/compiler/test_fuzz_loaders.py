@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged TFLite files and Relax modules: only errors of this project come out, in bounded time and memory."""
+"""Damaged TFLite files and Relax modules raise only errors of this project, in bounded time and memory."""
 
 import contextlib
 import json
@@ -21,14 +21,14 @@ from utvm.compiler.frontend import import_model
 from utvm.errors import UtvmError
 
 SECONDS = 30
-"""More for one input, on a busy machine, is a hang."""
+"""A longer time for one input is a hang, also on a busy machine."""
 
 BYTES = 12 << 30
-"""Of addresses, of which TVM and LLVM reserve several gigabytes without using them."""
+"""Address space; TVM and LLVM reserve several gigabytes without using them."""
 
 
 def small_model() -> bytes:
-    """Return a valid int8 model of 2 kB, so that damage hits its structure and not its weights."""
+    """A valid int8 model of 2 kB, so that damage is in its structure and not in its weights."""
     builder = Builder()
     builder.tensor("x", (1, 6, 6, 2), "int8", scale=0.5, zero_point=-1)
     builder.tensor("w", (3, 3, 3, 2), "int8", np.arange(54) - 20, scale=[0.1, 0.2, 0.3], axis=0)
@@ -73,7 +73,7 @@ def bounded_time() -> Iterator[None]:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Change bytes, or whole numbers where the format keeps offsets, lengths and shapes: at multiples of four."""
+    """Change bytes, or integers at multiples of four, where the format has offsets, lengths and shapes."""
     result = bytearray(SMALL)
     for _ in range(draw(st.integers(1, 4))):
         match draw(st.sampled_from(["flip", "set", "number", "copy", "cut"])):
@@ -82,9 +82,9 @@ def damaged(draw: st.DrawFn) -> bytes:
             case "set":
                 result[draw(st.integers(0, len(result) - 1))] = draw(st.sampled_from([0, 1, 2, 127, 128, 255]))
             case "number" if len(result) >= 8:
-                place = 4 * draw(st.integers(0, len(result) // 4 - 1))
+                offset = 4 * draw(st.integers(0, len(result) // 4 - 1))
                 number = draw(st.sampled_from([-(1 << 31), -1, 0, 1, 2, 4, 1 << 16, 1 << 20, (1 << 31) - 1]))
-                result[place : place + 4] = number.to_bytes(4, "little", signed=True)
+                result[offset : offset + 4] = number.to_bytes(4, "little", signed=True)
             case "copy" if len(result) >= 8:
                 source, target = (4 * draw(st.integers(0, len(result) // 4 - 1)) for _ in range(2))
                 result[target : target + 4] = result[source : source + 4]
@@ -94,8 +94,8 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
-def redrawn(draw: st.DrawFn) -> bytes:
-    """Write a well-formed file of operators and tensors that need not fit each other."""
+def random_file(draw: st.DrawFn) -> bytes:
+    """A well-formed file with operators and tensors that may not fit each other."""
     builder = Builder()
     extents = st.sampled_from([-1, 0, 1, 2, 3, 6, 1 << 20, (1 << 31) - 1])
     names = [f"t{number}" for number in range(draw(st.integers(2, 6)))]
@@ -120,25 +120,25 @@ def load_or_refuse(content: bytes, *, whole: bool = True) -> None:
             import_model(model)
 
 
-def test_the_undamaged_model_is_imported() -> None:
+def test_undamaged_model_is_imported() -> None:
     assert import_model(from_tflite(SMALL, "whole")).output_names == ("y",)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.one_of(damaged(), redrawn()))
-def test_damaged_tflite(content: bytes) -> None:
+@given(st.one_of(damaged(), random_file()))
+def test_damaged_tflite_is_refused(content: bytes) -> None:
     load_or_refuse(content)
 
 
 @pytest.mark.nightly
 @settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.one_of(damaged(), redrawn()))
-def test_damaged_tflite_at_length(content: bytes) -> None:
+@given(st.one_of(damaged(), random_file()))
+def test_damaged_tflite_is_refused_at_length(content: bytes) -> None:
     load_or_refuse(content)
 
 
 def relax_json() -> str:
-    """Return a small module as TVM writes it."""
+    """A small module in TVM's format."""
     from tvm import ir, relax
 
     builder = relax.BlockBuilder()
@@ -152,7 +152,7 @@ def relax_json() -> str:
 
 
 @st.composite
-def misread(draw: st.DrawFn, text: str) -> bytes:
+def altered(draw: st.DrawFn, text: str) -> bytes:
     """Change references, types and values of nodes."""
     document: dict[str, Any] = json.loads(text)
     nodes = document["nodes"]
@@ -172,11 +172,11 @@ def misread(draw: st.DrawFn, text: str) -> bytes:
 
 
 @pytest.mark.nightly
-def test_damaged_relax_json_at_length(tmp_path: Path) -> None:
+def test_damaged_relax_json_is_refused_at_length(tmp_path: Path) -> None:
     text = relax_json()
 
     @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(misread(text))
+    @given(altered(text))
     def check(content: bytes) -> None:
         (tmp_path / "m.json").write_bytes(content)
         with contextlib.suppress(UtvmError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No input makes a model read or write what is not its own, or do what C leaves undefined."""
+"""No input makes a model access foreign memory or have undefined behaviour."""
 
 import random
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 import hostile
 import pytest
 
-_MOST = 24  # Models in one program.
+_BATCH = 24  # Number of models in one program.
 _LAYERS = (
     "GATHER/int8",
     "GATHER_ND/float32",
@@ -37,35 +37,35 @@ _CASES = (
 
 
 @pytest.mark.slow
-def test_models_with_indices_and_divisions_stand_hostile_inputs(tmp_path: Path) -> None:
-    chosen = [*(f"layer {each}" for each in _LAYERS), *(f"case test_{each}" for each in _CASES)]
-    assert set(chosen) <= set(hostile.sources())
-    # Every second one each day.
-    assert not hostile.found(chosen[::2], 0, tmp_path)
+def test_indices_and_divisions_survive_hostile_inputs(tmp_path: Path) -> None:
+    models = [*(f"layer {layer}" for layer in _LAYERS), *(f"case test_{case}" for case in _CASES)]
+    assert set(models) <= set(hostile.sources())
+    # Half of them in the daily tests.
+    assert not hostile.find_faults(models[::2], 0, tmp_path)
 
 
 @pytest.mark.nightly
-def test_so_does_every_model_for_as_long_as_the_night_has(tmp_path: Path) -> None:
+def test_all_models_survive_hostile_inputs(tmp_path: Path) -> None:
     end = time.monotonic() + hostile.seconds()
     faults: list[str] = []
     attack = 0
     while time.monotonic() < end and not faults:
         attack += 1
-        # Each round takes all models, in another order and so in other company.
+        # Each attack takes all models in another order, so in other batches.
         order = hostile.sources()
         random.Random(attack).shuffle(order)
-        for first in range(0, len(order), _MOST):
+        for first in range(0, len(order), _BATCH):
             if time.monotonic() > end or faults:
                 break
             folder = tmp_path / f"{attack}-{first}"
             folder.mkdir()
-            faults = hostile.found(order[first : first + _MOST], attack, folder)
+            faults = hostile.find_faults(order[first : first + _BATCH], attack, folder)
     assert attack and not faults, "\n".join(faults)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("portion", range(15))
-def test_three_hundred_models_stand_a_thousand_inputs(portion: int, tmp_path: Path) -> None:
-    chosen = random.Random(34).sample(hostile.sources(), 300)[portion::15]
-    faults = hostile.found(chosen, portion, tmp_path, 1000)
+def test_three_hundred_models_survive_a_thousand_inputs(portion: int, tmp_path: Path) -> None:
+    models = random.Random(34).sample(hostile.sources(), 300)[portion::15]
+    faults = hostile.find_faults(models, portion, tmp_path, 1000)
     assert not faults, "\n".join(faults)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An index out of range in a model's input is a defined error, and no memory but the model's is touched.
+"""An out-of-range index in a model's input is a defined error, without access to foreign memory.
 
-The address sanitizer watches each tensor, the working memory and the model's constants.
+The address sanitizer checks each tensor, the working memory and the model's constants.
 """
 
 import struct
@@ -34,7 +34,7 @@ _KINDS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": Ten
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 BYTES = np.arange(12, dtype=np.int8).reshape(4, 3)
 
-# Runs a model once for each set of inputs on standard input; prints what it returned and its outputs.
+# Runs a model for each set of inputs on standard input; prints its return value and outputs.
 _MAIN = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ int main(void)
 
 @dataclass(frozen=True)
 class Case:
-    """A model whose second input holds indices; ``golden`` computes it from inputs that are in range."""
+    """A model whose second input holds indices; ``golden`` computes its output for valid indices."""
 
     model: Callable[[], Model]
     inputs: tuple[Array, ...]
@@ -94,7 +94,7 @@ def onnx_case(
 
 
 def embedded() -> Model:
-    """Make a table of the model's own, selected from by an input, as an embedding is."""
+    """A constant table, indexed by an input, like an embedding."""
     value = helper.make_tensor_value_info("i", TensorProto.INT64, [2])
     first = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
@@ -121,7 +121,7 @@ def tflite_case(operator: str, x: Array, indices: Array, golden: Callable[..., A
 def relax_case(
     operator: Callable[..., Any], golden: Callable[..., Array], extent: int, *inputs: Array, negative: bool = False
 ) -> Case:
-    """Make a case of an operator that PyTorch's models are read as."""
+    """A case of an operator of imported PyTorch models."""
     return Case(lambda: relax_model(operator, inputs), inputs, golden, extent, negative)
 
 
@@ -149,7 +149,7 @@ def put(x: Array, i: Array, j: Array, values: Array) -> Array:
     return result
 
 
-def put_by_one(x: Array, i: Array, values: Array) -> Array:
+def put_by_index(x: Array, i: Array, values: Array) -> Array:
     result = x.copy()
     result[i] = values
     return result
@@ -179,7 +179,7 @@ CASES = {
                                      lambda x, i, j: x[i, j], 4, ROWS, I64, np.array([0, 2])),
     "relax put": relax_case(lambda x, i, j, v: relax.op.index_put(x, (i, j), v), put, 4, ROWS, I64,
                             np.array([0, 2]), -ROWS[0, :2], negative=True),
-    "relax put by one": relax_case(relax.op.index_put, put_by_one, 12, ROWS.reshape(-1), I64, -ROWS[1, :2],
+    "relax put by one": relax_case(relax.op.index_put, put_by_index, 12, ROWS.reshape(-1), I64, -ROWS[1, :2],
                                    negative=True),
     "relax gather": relax_case(lambda x, i: relax.op.gather_elements(x, i, axis=0),
                                lambda x, i: np.take_along_axis(x, i, 0), 4, ROWS, np.array([[0, 1, 3]])),
@@ -194,21 +194,21 @@ CASES = {
 
 
 def hostile(case: Case) -> list[Array]:
-    """Return indices of which one, each time another one, is out of range."""
+    """Indices with one value out of range each."""
     indices = case.inputs[1]
     limits = np.iinfo(indices.dtype)
     lowest = -case.extent - 1 if case.negative else -1
-    bad = [case.extent, lowest, limits.max, limits.min, limits.max // 4, 1 << 20, -(1 << 20)]
-    found = []
-    for number, value in enumerate(bad):
+    bad_values = [case.extent, lowest, limits.max, limits.min, limits.max // 4, 1 << 20, -(1 << 20)]
+    results = []
+    for number, value in enumerate(bad_values):
         changed = indices.copy()
         changed.reshape(-1)[number % (1 if indices.shape[-1] == 2 and indices.ndim == 2 else indices.size)] = value
-        found.append(changed)
-    return found
+        results.append(changed)
+    return results
 
 
-def ran(library: Library, folder: Path, runs: Sequence[Sequence[Array]]) -> list[tuple[int, bytes]]:
-    """Run a library under the sanitizers; return of each run what it returned and the bytes of its output."""
+def run_library(library: Library, folder: Path, runs: Sequence[Sequence[Array]]) -> list[tuple[int, bytes]]:
+    """Run a library under the sanitizers; return the return value and the output bytes of each run."""
     sizes = {
         "inputs": ", ".join(str(tensor.size_bytes) for tensor in library.inputs),
         "outputs": ", ".join(str(tensor.size_bytes) for tensor in library.outputs),
@@ -218,25 +218,27 @@ def ran(library: Library, folder: Path, runs: Sequence[Sequence[Array]]) -> list
     files = write_sources(library, folder)
     sanitize = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     run_tool(["gcc", *FLAGS, *sanitize, "-o", folder / "m", folder / "main.c", *files, "-lm"])
-    sent = b"".join(array.tobytes() for arrays in runs for array in arrays)
+    input_bytes = b"".join(array.tobytes() for arrays in runs for array in arrays)
     # The program ends in the middle of a run.
     options = {"ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run([folder / "m"], input=sent, env=options, capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (0, b"")
+    completed = subprocess.run(
+        [folder / "m"], input=input_bytes, env=options, capture_output=True, check=False, timeout=60
+    )
+    assert (completed.returncode, completed.stderr) == (0, b"")
     (output,) = library.outputs
-    each = struct.Struct(f"<i{output.size_bytes}s")
-    assert len(done.stdout) == len(runs) * each.size
-    return list(each.iter_unpack(done.stdout))
+    record = struct.Struct(f"<i{output.size_bytes}s")
+    assert len(completed.stdout) == len(runs) * record.size
+    return list(record.iter_unpack(completed.stdout))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_an_index_out_of_range_is_an_error_and_reads_nothing(case: Case, tmp_path: Path) -> None:
+def test_index_out_of_range_is_an_error(case: Case, tmp_path: Path) -> None:
     first, indices, *rest = case.inputs
     library = compile_model(case.model(), name="m")
-    runs = [(first, each, *rest) for each in (indices, *hostile(case), indices)]
-    good, *bad, again = ran(library, tmp_path, runs)
-    answer = case.golden(*case.inputs)
-    assert good == again == (0, answer.tobytes())
+    runs = [(first, index_array, *rest) for index_array in (indices, *hostile(case), indices)]
+    good, *bad, repeated = run_library(library, tmp_path, runs)
+    expected = case.golden(*case.inputs)
+    assert good == repeated == (0, expected.tobytes())
     assert [status for status, _ in bad] == [INDEX_OUT_OF_RANGE] * len(bad)
 
 
@@ -249,17 +251,17 @@ INNER = {
 
 
 @pytest.mark.parametrize(("operator", "inputs", "shape", "options"), INNER.values(), ids=INNER)
-def test_index_within_tensor_but_not_dimension_is_caught(
+def test_index_outside_its_dimension_is_an_error(
     operator: str, inputs: tuple[Array, ...], shape: tuple[int, ...], options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A row has three elements: the fourth of one is the first of the next."""
+    """A row has three elements: its fourth would be the first of the next row."""
     library = compile_model(onnx_model(operator, inputs, shape, **options), name="m")
     runs = []
     for index in (2, 3, 4, -4, -5, 1 << 40, -(1 << 62), (1 << 63) - 1):
         indices = inputs[1].copy()
         indices[0, 1] = index
         runs.append((inputs[0], indices, *inputs[2:]))
-    (good, _), *bad = ran(library, tmp_path, runs)
+    (good, _), *bad = run_library(library, tmp_path, runs)
     assert (good, {status for status, _ in bad}) == (0, {INDEX_OUT_OF_RANGE})
 
 
@@ -273,66 +275,67 @@ def test_index_within_tensor_but_not_dimension_is_caught(
     ],
     ids=["index", "put", "add"],
 )
-def test_each_of_several_bad_indices_is_caught(
+def test_bad_index_among_several_is_an_error(
     operator: Callable[..., Any], values: tuple[Array, ...], kind: str, tmp_path: Path
 ) -> None:
     rows, columns = np.array([2, 1], kind), np.array([0, 2], kind)
     library = compile_model(relax_model(operator, (ROWS, rows, columns, *values)), name="m")
-    # In 32 bits, the last one times a row's three elements is the first row's third.
+    # In 32 bits, the last row index times a row's three elements is the first row's third.
     wrong = [(row, 0) for row in (4, -5, 0x5555_5556)] + [(0, column) for column in (3, 8, -4, 1 << 30)]
     runs = [(ROWS, rows, columns, *values)]
     for row, column in wrong:
         runs.append((ROWS, np.array([row, 1], kind), np.array([column, 2], kind), *values))
-    (good, _), *bad = ran(library, tmp_path, runs)
+    (good, _), *bad = run_library(library, tmp_path, runs)
     assert (good, [status for status, _ in bad]) == (0, [INDEX_OUT_OF_RANGE] * len(wrong))
 
 
 @pytest.mark.parametrize(
-    ("mode", "meant"), [("clip", lambda i: np.clip(i, 0, 3)), ("wrap", lambda i: i % 4)], ids=["clip", "wrap"]
+    ("mode", "valid_index"), [("clip", lambda i: np.clip(i, 0, 3)), ("wrap", lambda i: i % 4)], ids=["clip", "wrap"]
 )
-def test_out_of_range_is_none_where_the_operator_defines_it(
-    mode: str, meant: Callable[[Array], Array], tmp_path: Path
-) -> None:
+def test_clip_and_wrap_accept_any_index(mode: str, valid_index: Callable[[Array], Array], tmp_path: Path) -> None:
     model = relax_model(lambda x, i: relax.op.take(x, i, axis=0, mode=mode), (ROWS, I64))
-    every = [np.array(pair) for pair in ((4, -1), (-5, 1 << 40), (-(1 << 63), (1 << 63) - 1), (2, 1))]
-    done = ran(compile_model(model, name="m"), tmp_path, [(ROWS, indices) for indices in every])
-    assert done == [(0, ROWS[meant(indices)].tobytes()) for indices in every]
+    index_arrays = [np.array(pair) for pair in ((4, -1), (-5, 1 << 40), (-(1 << 63), (1 << 63) - 1), (2, 1))]
+    results = run_library(compile_model(model, name="m"), tmp_path, [(ROWS, indices) for indices in index_arrays])
+    assert results == [(0, ROWS[valid_index(indices)].tobytes()) for indices in index_arrays]
 
 
-def test_a_description_of_the_graph_says_it_too(tmp_path: Path) -> None:
+def test_graph_executor_checks_indices(tmp_path: Path) -> None:
     case = CASES["gather"]
     library = compile_model(case.model(), name="m", executor="graph")
-    good, bad = ran(library, tmp_path, [case.inputs, (ROWS, np.array([4, 0]))])
+    good, bad = run_library(library, tmp_path, [case.inputs, (ROWS, np.array([4, 0]))])
     assert good == (0, case.golden(*case.inputs).tobytes())
     assert bad[0] == INDEX_OUT_OF_RANGE
     assert "M_INDEX_OUT_OF_RANGE (-16)" in library.sources["m.h"]
 
 
-def test_operators_without_such_indices_have_no_check() -> None:
+def test_operators_without_indices_have_no_check() -> None:
     for case in OPERATOR_CASES:
         if case.name in ("add_broadcast", "resize_nearest", "pad", "slice", "where", "argmax", "conv2d_int8"):
             text = "".join(compile_model(case.model(), name="m").sources.values())
             assert "OUT_OF_RANGE" not in text and "within_" not in text
 
 
-def test_a_slice_that_starts_where_an_input_says_is_refused() -> None:
+def test_slice_with_a_start_from_an_input_is_refused() -> None:
     with pytest.raises(CompileError, match="not a tensor of known shape"):
         compile_model(onnx_model("Slice", (ROWS, np.array([1]), np.array([2])), (1, 3)))
 
 
 @pytest.mark.parametrize("name", ["gather", "scatter nd"])
-def test_a_library_for_inputs_that_are_trusted_has_no_check(name: str, tmp_path: Path) -> None:
+def test_unchecked_library_has_no_check(name: str, tmp_path: Path) -> None:
     operator, inputs, shape, options = ("Gather", (ROWS, I64), (2, 3), {}) if name == "gather" else INNER[name]
     model = onnx_model(operator, inputs, shape, **options)
-    checked, trusting = (compile_model(model, name="m", target=Target(unchecked=each)) for each in (False, True))
-    text = "".join(trusting.sources.values())
+    checked, unchecked_library = (
+        compile_model(model, name="m", target=Target(unchecked=unchecked)) for unchecked in (False, True)
+    )
+    text = "".join(unchecked_library.sources.values())
     assert "M_INDEX_OUT_OF_RANGE" in checked.sources["m.h"]
     assert "OUT_OF_RANGE" not in text and "within_" not in text
-    assert trusting.target.fields["unchecked"] is True and "unchecked" not in checked.target.fields
+    assert unchecked_library.target.fields["unchecked"] is True and "unchecked" not in checked.target.fields
     folders = [tmp_path / "checked", tmp_path / "trusting"]
     for folder in folders:
         folder.mkdir()
     checked_run, trusting_run = (
-        ran(library, folder, [inputs]) for library, folder in zip((checked, trusting), folders, strict=True)
+        run_library(library, folder, [inputs])
+        for library, folder in zip((checked, unchecked_library), folders, strict=True)
     )
     assert checked_run == trusting_run

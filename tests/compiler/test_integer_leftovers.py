@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stays in float of a quantised model is named, with the reason."""
+"""Float operators in a quantised model are named, with the reason."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from utvm.compiler import Model, compile_model, from_onnx
 
 
 def _model(nodes: Sequence[Any], stored: Mapping[str, Any], images: int) -> Model:
-    """Return a model of pictures x, 5 by 5 of two channels; y is 3 by 3 of three."""
+    """A model with images x, 5 by 5 with two channels, and y, 3 by 3 with three."""
     graph = helper.make_graph(
         nodes,
         "g",
@@ -23,7 +23,7 @@ def _model(nodes: Sequence[Any], stored: Mapping[str, Any], images: int) -> Mode
     return from_onnx(proto.SerializeToString(), "pictures")
 
 
-def test_operator_that_stays_in_float_says_why() -> None:
+def test_float_operator_has_a_reason() -> None:
     stored = {"w": np.ones((3, 2, 3, 3), np.int8), "s": np.float32(0.1), "z": np.int8(0)}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["a"]),
@@ -38,7 +38,7 @@ def test_operator_that_stays_in_float_says_why() -> None:
     assert reasons == {"nn.conv2d": "batches of more than one image are not supported in integers"}
 
 
-def test_float_convolution_with_bias_before_quantisation() -> None:
+def test_float_convolution_before_quantisation() -> None:
     random = np.random.default_rng(3)
     stored = {
         "w": random.random((3, 2, 3, 3), np.float32),

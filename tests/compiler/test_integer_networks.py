@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole int8 networks with random weights, against TensorFlow Lite Micro's reference kernels, bit for bit."""
+"""Complete int8 networks with random weights equal TensorFlow Lite Micro's reference kernels, bit for bit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,18 +18,20 @@ _WEIGHT_SCALE = 0.004
 
 
 class _Network:
-    """A TensorFlow Lite file whose layers follow one another."""
+    """A TensorFlow Lite file with a chain of layers."""
 
     def __init__(self, shape: tuple[int, ...], *, float_borders: bool = False) -> None:
         self._builder = Builder()
         self._random = np.random.default_rng(4)
         self._float_borders = float_borders
-        self._input = self._builder.tensor("x", shape, "float32" if float_borders else "int8", **self._kept(0.5, 3))
+        self._input = self._builder.tensor(
+            "x", shape, "float32" if float_borders else "int8", **self._quantisation(0.5, 3)
+        )
         self._last, self._shape, self._scale, self._zero = "x", shape, 0.5, 3
         if float_borders:
             self._append("QUANTIZE", shape, 0.5, 3)
 
-    def _kept(self, scale: float, zero: int) -> dict[str, Any]:
+    def _quantisation(self, scale: float, zero: int) -> dict[str, Any]:
         return {} if self._float_borders else {"scale": scale, "zero_point": zero}
 
     def _append(
@@ -97,7 +99,7 @@ class _Network:
 
 
 def _keyword_spotting() -> bytes:
-    """Return a network of depthwise separable convolutions on a spectrogram."""
+    """A network of depthwise separable convolutions on a spectrogram."""
     network = _Network((1, 49, 10, 1))
     network.convolution((10, 4), (1, 25, 5, 16), stride=2)
     for _ in range(2):
@@ -132,11 +134,11 @@ def test_network_equals_the_reference_kernels(network: str, target: Target, tmp_
     content = build()
     library = compile_model(from_tflite(content, "network"), target=target)
     assert not library.leftovers
-    ours = HostLibrary(library, tmp_path)
+    compiled_library = HostLibrary(library, tmp_path)
     generator = np.random.default_rng(9)
     images = [np.full(shape, -128), np.full(shape, 127), *generator.integers(-128, 128, (6, *shape))]
     samples = [[image.astype(dtype)] for image in images]
     expected = tflite_micro(content, samples)
     assert len({outputs[0].tobytes() for outputs in expected}) > len(samples) // 2, "the network computes nothing"
     for sample, (output,) in zip(samples, expected, strict=True):
-        np.testing.assert_array_equal(ours(*sample)[0], output)
+        np.testing.assert_array_equal(compiled_library(*sample)[0], output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A quantised ONNX network in integers, against an exact model of its arithmetic in numpy and the float result."""
+"""A quantised ONNX network in integers, against an exact numpy model of its arithmetic and the float result."""
 
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,13 @@ class _Network:
         self.nodes.append(helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["x_q"]))
         self.nodes.append(helper.make_node("DequantizeLinear", ["x_q", "x_scale", "x_zero"], ["x_real"]))
         self._convolution("first", "x", (_CHANNELS, 3, 3, 3), relu=True)
-        self._single("MaxPool", "first", "pooled", kernel_shape=[2, 2], strides=[2, 2])
+        self._unary("MaxPool", "first", "pooled", kernel_shape=[2, 2], strides=[2, 2])
         self._convolution("left", "pooled", (_CHANNELS, _CHANNELS, 3, 3))
         self._convolution("right", "pooled", (_CHANNELS, _CHANNELS, 1, 1))
         self.nodes.append(helper.make_node("Add", ["left_real", "right_real"], ["added"]))
         self.nodes.append(helper.make_node("Relu", ["added"], ["sum_float"]))
-        self._quantised("sum")
-        self._single("GlobalAveragePool", "sum", "mean")
+        self._quantise("sum")
+        self._unary("GlobalAveragePool", "sum", "mean")
         self.nodes.append(helper.make_node("Flatten", ["mean_real"], ["flat"]))
         self._dense(dense)
         graph = helper.make_graph(
@@ -62,14 +62,14 @@ class _Network:
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
-    def _quantised(self, name: str) -> None:
+    def _quantise(self, name: str) -> None:
         scale, zero = f"{name}_scale", f"{name}_zero"
         self.nodes.append(helper.make_node("QuantizeLinear", [f"{name}_float", scale, zero], [f"{name}_q"]))
         self.nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", scale, zero], [f"{name}_real"]))
 
-    def _single(self, operator: str, source: str, name: str, **attributes: Any) -> None:
+    def _unary(self, operator: str, source: str, name: str, **attributes: Any) -> None:
         self.nodes.append(helper.make_node(operator, [f"{source}_real"], [f"{name}_float"], **attributes))
-        self._quantised(name)
+        self._quantise(name)
 
     def _weights(self, name: str, source: str, shape: tuple[int, ...], axis: int) -> None:
         outputs = shape[axis]
@@ -95,7 +95,7 @@ class _Network:
         self.nodes.append(helper.make_node("Conv", inputs, [result], pads=[shape[-1] // 2] * 4))
         if relu:
             self.nodes.append(helper.make_node("Relu", [result], [f"{name}_float"]))
-        self._quantised(name)
+        self._quantise(name)
 
     def _dense(self, kind: str) -> None:
         if kind == "Gemm":
@@ -106,11 +106,11 @@ class _Network:
             self._weights("y", "mean", (_CHANNELS, _CLASSES), 1)
             self.nodes.append(helper.make_node("MatMul", ["flat", "y_weights"], ["product"]))
             self.nodes.append(helper.make_node("Add", ["product", "y_bias"], ["y_float"]))
-        self._quantised("y")
+        self._quantise("y")
 
 
 class _Exact:
-    """The network in fixed point: sums in int64, each product with a factor rounded twice."""
+    """The network in fixed point: sums in int64; each product with a factor is rounded twice."""
 
     def __init__(self, stored: dict[str, Array]) -> None:
         self._stored = stored
@@ -125,7 +125,7 @@ class _Exact:
         weights = self._stored["y_w"].astype(np.int64)
         weights = weights if weights.shape == (_CLASSES, _CHANNELS) else weights.T
         sums = (mean - self._zero("mean")) @ weights.T + self._stored["y_b"]
-        result = self._rescaled(sums, self._factors("mean", "y"), "y", 0)
+        result = self._rescale(sums, self._factors("mean", "y"), "y", 0)
         return (result - self._zero("y")).astype(np.float32) * self._stored["y_scale"]
 
     def _zero(self, name: str) -> int:
@@ -137,9 +137,9 @@ class _Exact:
     def _factors(self, source: str, name: str) -> Array:
         return self._scale(source) * self._stored[f"{name}_ws"].astype(np.float64) / self._scale(name)
 
-    def _rescaled(self, sums: Array, factors: Array, name: str, lowest: int) -> Array:
-        moved = _scaled(sums, np.broadcast_to(factors, sums.shape)) + self._zero(name)
-        return np.clip(moved, lowest, 255)
+    def _rescale(self, sums: Array, factors: Array, name: str, lowest: int) -> Array:
+        rescaled = multiply(sums, np.broadcast_to(factors, sums.shape)) + self._zero(name)
+        return np.clip(rescaled, lowest, 255)
 
     def _convolution(self, image: Array, source: str, name: str, lowest: int = 0) -> Array:
         weights = self._stored[f"{name}_w"].astype(np.int64)
@@ -149,27 +149,27 @@ class _Exact:
         windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3))
         sums = np.einsum("nchwij,ocij->nohw", windows, weights)
         sums = sums + self._stored[f"{name}_b"].reshape(1, outputs, 1, 1)
-        return self._rescaled(sums, self._factors(source, name).reshape(1, outputs, 1, 1), name, lowest)
+        return self._rescale(sums, self._factors(source, name).reshape(1, outputs, 1, 1), name, lowest)
 
     def _sum(self, left: Array, right: Array) -> Array:
         common = 2 * max(self._scale("left"), self._scale("right"))
-        moved = [
-            _scaled((value - self._zero(name)) << 20, np.full(value.shape, self._scale(name) / common))
+        rescaled = [
+            multiply((value - self._zero(name)) << 20, np.full(value.shape, self._scale(name) / common))
             for name, value in (("left", left), ("right", right))
         ]
         factor = np.array(common / (2**20 * self._scale("sum")))
-        return self._rescaled(moved[0] + moved[1], factor, "sum", 0)
+        return self._rescale(rescaled[0] + rescaled[1], factor, "sum", 0)
 
     def _mean(self, image: Array) -> Array:
         count = image.shape[2] * image.shape[3]
         sums = (image - self._zero("sum")).sum(axis=(2, 3))
-        # A power of two: one over it moves the factor's exponent and nothing else.
+        # Dividing by a power of two changes only the factor's exponent.
         assert count & (count - 1) == 0
-        return self._rescaled(sums, np.array(self._scale("sum") / self._scale("mean") / count), "mean", 0)
+        return self._rescale(sums, np.array(self._scale("sum") / self._scale("mean") / count), "mean", 0)
 
 
-def _scaled(values: Array, factors: Array) -> Array:
-    """Return products with 31-bit fractions and powers of two, rounded after each."""
+def multiply(values: Array, factors: Array) -> Array:
+    """Products with 31-bit fractions and powers of two, rounded after each step."""
     fractions, exponents = np.frexp(factors)
     multipliers = np.floor(fractions * 2**31 + 0.5).astype(np.int64)
     left, right = np.maximum(exponents, 0).astype(np.int64), np.maximum(-exponents, 0).astype(np.int64)
@@ -186,12 +186,12 @@ def test_quantised_network_runs_in_integers(opset: int, dense: str, target: Targ
     content = network.build(opset, dense).SerializeToString()
     library = compile_model(from_onnx(content, "network"), target=target)
     assert not library.leftovers
-    ours, exact = HostLibrary(library, tmp_path), _Exact(network.stored)
-    # The reference evaluator knows these operators from operator set 19 on; they were the same before.
+    compiled_library, exact = HostLibrary(library, tmp_path), _Exact(network.stored)
+    # The reference evaluator has these operators since operator set 19; earlier definitions are equal.
     floats = ReferenceEvaluator(_Network().build(19, dense))
     generator = np.random.default_rng(3)
     for image in [np.full(_IMAGE, -9), np.full(_IMAGE, 9), *generator.uniform(-2.5, 2.6, (6, *_IMAGE))]:
-        (result,) = ours(image.astype(np.float32))
+        (result,) = compiled_library(image.astype(np.float32))
         np.testing.assert_array_equal(result, exact(image.astype(np.float32)))
         (expected,) = floats.run(None, {"x": image.astype(np.float32)})
         assert np.abs(result - expected).max() <= 1.001 * network.stored["y_scale"]

@@ -30,7 +30,7 @@ def test_operator_equals_the_reference_kernel(case: Int8Case, tmp_path: Path) ->
         np.testing.assert_array_equal(library(*sample), expected)
 
 
-def test_each_case_has_its_own_name() -> None:
+def test_case_names_are_unique() -> None:
     assert len({case.name for case in INT8_CASES}) == len(INT8_CASES)
 
 

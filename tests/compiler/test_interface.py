@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a library's caller sees: several inputs and outputs, aliases, constants, names, sizes."""
+"""A library's interface: several inputs and outputs, aliases, constants, names, sizes."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
 FLOAT = TensorProto.FLOAT
 
 
-def compiled(
+def compile_graph(
     nodes: list[onnx.NodeProto],
     inputs: dict[str, tuple[int, ...]],
     outputs: dict[str, tuple[int, ...]],
@@ -35,10 +35,10 @@ def compiled(
 
 
 @pytest.mark.parametrize(("axis", "shape", "copied"), [(1, (1, 4, 3), False), (2, (1, 2, 6), True)])
-def test_adjacent_pieces_concatenate_without_a_copy(
+def test_concatenation_of_adjacent_tensors_has_no_copy(
     axis: int, shape: tuple[int, ...], copied: bool, tmp_path: Path
 ) -> None:
-    library = compiled(
+    library = compile_graph(
         [
             helper.make_node("Sqrt", ["x"], ["a"]),
             helper.make_node("Abs", ["y"], ["b"]),
@@ -58,7 +58,7 @@ def test_adjacent_pieces_concatenate_without_a_copy(
 
 def test_outputs_may_be_inputs_constants_or_aliases(tmp_path: Path) -> None:
     constant = np.array([5, 6, 7, 8], np.float32)
-    library = compiled(
+    library = compile_graph(
         [
             helper.make_node("Relu", ["x"], ["r"]),
             helper.make_node("Reshape", ["r", "shape"], ["flat"]),
@@ -74,15 +74,17 @@ def test_outputs_may_be_inputs_constants_or_aliases(tmp_path: Path) -> None:
     )
     x = np.array([[-1, 2], [3, -4]], np.float32)
     relu = np.maximum(x, 0)
-    answers = [relu, relu.ravel(), relu * 2, x, x.ravel(), constant, relu]
-    for output, answer in zip(HostLibrary(library, tmp_path)(x, np.ones(3, np.float32)), answers, strict=True):
-        np.testing.assert_array_equal(output, answer)
+    expected_outputs = [relu, relu.ravel(), relu * 2, x, x.ravel(), constant, relu]
+    for output, expected in zip(
+        HostLibrary(library, tmp_path)(x, np.ones(3, np.float32)), expected_outputs, strict=True
+    ):
+        np.testing.assert_array_equal(output, expected)
     assert [tensor.name for tensor in library.inputs] == ["x", "unused"]
     assert [tensor.name for tensor in library.outputs] == ["r", "flat", "sum", "same", "bent", "fixed", "again"]
 
 
-def test_names_that_would_break_c_are_harmless(tmp_path: Path) -> None:
-    library = compiled(
+def test_names_invalid_in_c_are_changed(tmp_path: Path) -> None:
+    library = compile_graph(
         [helper.make_node("Mul", ["int", "*/ #error"], ["for\n"])],
         {"int": (2,), "*/ #error": (2,)},
         {"for\n": (2,)},
@@ -92,7 +94,7 @@ def test_names_that_would_break_c_are_harmless(tmp_path: Path) -> None:
     np.testing.assert_array_equal(HostLibrary(library, tmp_path)(two, two)[0], two * two)
 
 
-def test_digits_library_states_its_sizes() -> None:
+def test_digits_library_has_its_sizes() -> None:
     library = compile_model(load(DIGITS))
     assert library.inputs == (Tensor("image", (1, 1, 8, 8), "float32"),)
     assert library.outputs == (Tensor("logits", (1, 10), "float32"),)
@@ -105,14 +107,14 @@ def test_digits_library_states_its_sizes() -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "arenas", "sources"])
-def test_digest_covers_everything(field: str) -> None:
+def test_digest_covers_all_fields(field: str) -> None:
     library = compile_model(load(DIGITS))
     assert from_json(to_json(library)) == library
     changed = {"name": "other", "arenas": (), "sources": {"digits.h": ""}}[field]
     assert Library(**{**library.__dict__, field: changed}).digest != library.digest
 
 
-def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_cache_entry_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     library = compile_model(load(DIGITS))
     (entry,) = (tmp_path / "utvm" / "libraries").iterdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of scikit-learn (ai.onnx.ml): trees and linear ones, against ONNX's own evaluator."""
+"""Models of scikit-learn (ai.onnx.ml): trees and linear models, against ONNX's evaluator."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,17 +26,17 @@ def _model(nodes: Sequence[onnx.NodeProto], results: dict[str, int]) -> onnx.Mod
     kinds = {name: helper.make_tensor_value_info(name, kind, shapes[name]) for name, kind in results.items()}
     rows = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [ROWS, FEATURES])
     graph = helper.make_graph(list(nodes), "m", [rows], list(kinds.values()))
-    # Some exporters say ONNX's own operators twice.
+    # Some exporters list ONNX's own operator set twice.
     sets = [helper.make_opsetid(domain, version) for domain, version in (("ai.onnx.ml", 1), ("", 18), ("", 18))]
     return helper.make_model(graph, opset_imports=sets)
 
 
-def _learned(operator: str, outputs: Sequence[str], given: str = "x", **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(operator, [given], list(outputs), domain="ai.onnx.ml", **attributes)
+def ml_node(operator: str, outputs: Sequence[str], input_name: str = "x", **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(operator, [input_name], list(outputs), domain="ai.onnx.ml", **attributes)
 
 
 def _trees(count: int, depth: int, mode: str, kind: str, results: int, lowest: float) -> dict[str, Any]:
-    """Draw trees, of which some branches end early."""
+    """Random trees; some branches end early."""
     columns: dict[str, list[Any]] = {
         name: []
         for name in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids", "hitrates")
@@ -46,18 +46,18 @@ def _trees(count: int, depth: int, mode: str, kind: str, results: int, lowest: f
     def grow(tree: int, level: int) -> int:
         number = columns["treeids"].count(tree)
         leaf = level == depth or (level > 0 and RANDOM.random() < 0.3)
-        place = len(columns["treeids"])
+        index = len(columns["treeids"])
         row = (tree, number, int(RANDOM.integers(FEATURES)), float(np.float32(RANDOM.normal())), mode, 0, 0, 1.0)
         for name, value in zip(columns, row, strict=True):
             columns[name].append("LEAF" if leaf and name == "modes" else value)
         if leaf:
             for result in range(results):
-                whole = (tree, number, result, float(np.float32(RANDOM.uniform(lowest, 1))))
-                for name, value in zip(leaves, whole, strict=True):
+                leaf_row = (tree, number, result, float(np.float32(RANDOM.uniform(lowest, 1))))
+                for name, value in zip(leaves, leaf_row, strict=True):
                     leaves[name].append(value)
         else:
-            columns["truenodeids"][place] = grow(tree, level + 1)
-            columns["falsenodeids"][place] = grow(tree, level + 1)
+            columns["truenodeids"][index] = grow(tree, level + 1)
+            columns["falsenodeids"][index] = grow(tree, level + 1)
         return number
 
     for tree in range(count):
@@ -67,23 +67,23 @@ def _trees(count: int, depth: int, mode: str, kind: str, results: int, lowest: f
     }
 
 
-def _classifier(count: int, labels: Sequence[int], results: int = 0, mode: str = "BRANCH_LEQ", **how: Any) -> Any:
-    lowest = how.pop("lowest", -1.0)
+def _classifier(count: int, labels: Sequence[int], results: int = 0, mode: str = "BRANCH_LEQ", **options: Any) -> Any:
+    lowest = options.pop("lowest", -1.0)
     trees = _trees(count, 4, mode, "class", results or len(labels), lowest)
-    how |= {"classlabels_int64s": list(labels)} if labels else {}
-    return _learned("TreeEnsembleClassifier", ["label", "scores"], **trees, **how)
+    options |= {"classlabels_int64s": list(labels)} if labels else {}
+    return ml_node("TreeEnsembleClassifier", ["label", "scores"], **trees, **options)
 
 
-def _regressor(count: int, targets: int, mode: str = "BRANCH_LEQ", **how: Any) -> Any:
+def _regressor(count: int, targets: int, mode: str = "BRANCH_LEQ", **options: Any) -> Any:
     trees = _trees(count, 4, mode, "target", targets, -1.0)
-    return _learned("TreeEnsembleRegressor", ["scores"], n_targets=targets, **trees, **how)
+    return ml_node("TreeEnsembleRegressor", ["scores"], n_targets=targets, **trees, **options)
 
 
-def _linear(**how: Any) -> Any:
-    coefficients = [float(each) for each in RANDOM.normal(0, 1, 3 * FEATURES)]
-    intercepts = [float(each) for each in RANDOM.normal(0, 1, 3)]
-    given = {"classlabels_ints": [4, 2, 9], "coefficients": coefficients, "intercepts": intercepts}
-    return _learned("LinearClassifier", ["label", "scores"], **given, **how)
+def _linear(**options: Any) -> Any:
+    coefficients = [float(value) for value in RANDOM.normal(0, 1, 3 * FEATURES)]
+    intercepts = [float(value) for value in RANDOM.normal(0, 1, 3)]
+    numbers = {"classlabels_ints": [4, 2, 9], "coefficients": coefficients, "intercepts": intercepts}
+    return ml_node("LinearClassifier", ["label", "scores"], **numbers, **options)
 
 
 BOTH = {"label": onnx.TensorProto.INT64, "scores": onnx.TensorProto.FLOAT}
@@ -102,22 +102,22 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, int]]] = {
     **{mode: ([_regressor(2, 1, mode)], ONE) for mode in ("BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")},
     "linear": ([_linear(post_transform="SOFTMAX")], BOTH),
     "linear regressor": (
-        [_learned("LinearRegressor", ["scores"], coefficients=[1.0, -2.0, 0.5, 3.0], intercepts=[0.25])],
+        [ml_node("LinearRegressor", ["scores"], coefficients=[1.0, -2.0, 0.5, 3.0], intercepts=[0.25])],
         ONE,
     ),
     "prepared": (
         [
-            _learned("Scaler", ["s"], offset=PREPARED, scale=[2.0, 1.0, 0.5, 4.0]),
-            _learned("Normalizer", ["scores"], "s", norm="L2"),
+            ml_node("Scaler", ["s"], offset=PREPARED, scale=[2.0, 1.0, 0.5, 4.0]),
+            ml_node("Normalizer", ["scores"], "s", norm="L2"),
         ],
         ONE,
     ),
-    "L1": ([_learned("Normalizer", ["scores"], norm="L1")], ONE),
+    "L1": ([ml_node("Normalizer", ["scores"], norm="L1")], ONE),
 }
 
 
 def _rows() -> Array:
-    """Return inputs, of which some are exactly at a threshold, and one is all zeros."""
+    """Random inputs; some are exactly at a threshold, and one is all zeros."""
     rows = RANDOM.normal(0, 1, (ROWS, FEATURES)).astype(np.float32)
     rows[0] = 0
     return rows
@@ -127,17 +127,19 @@ def _rows() -> Array:
 @pytest.mark.parametrize(
     "name", by_day(CASES, "forest of other labels", "boosted, two classes", "targets", "average", "prepared")
 )
-def test_gives_what_onnx_s_own_evaluator_gives(name: str, tmp_path: Path) -> None:
+def test_results_equal_onnxs_evaluator(name: str, tmp_path: Path) -> None:
     nodes, results = CASES[name]
     model, rows = _model(nodes, results), _rows()
-    thresholds = [each.floats for node in nodes for each in node.attribute if each.name == "nodes_values"]
-    for place, value in enumerate(thresholds[0][: ROWS - 1] if thresholds else ()):
-        rows[place + 1, :] = value
+    thresholds = [
+        attribute.floats for node in nodes for attribute in node.attribute if attribute.name == "nodes_values"
+    ]
+    for index, value in enumerate(thresholds[0][: ROWS - 1] if thresholds else ()):
+        rows[index + 1, :] = value
     expected = ReferenceEvaluator(model).run(None, {"x": rows})
-    answers = HostLibrary(compile_model(from_onnx(model.SerializeToString(), "m")), tmp_path)(rows)
-    for answer, right in zip(answers, expected, strict=True):
-        assert answer.dtype == right.dtype
-        np.testing.assert_allclose(answer, right.reshape(answer.shape), rtol=1e-5, atol=1e-6)
+    outputs = HostLibrary(compile_model(from_onnx(model.SerializeToString(), "m")), tmp_path)(rows)
+    for output, golden in zip(outputs, expected, strict=True):
+        assert output.dtype == golden.dtype
+        np.testing.assert_allclose(output, golden.reshape(output.shape), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -145,16 +147,16 @@ def test_gives_what_onnx_s_own_evaluator_gives(name: str, tmp_path: Path) -> Non
     [
         (_classifier(1, [], 1, classlabels_strings=["a", "b"]), "elements of type string, which is not supported"),
         (_classifier(1, [0, 1], base_values=[0.5, 1.0]), "base values of both of two classes are not supported"),
-        (_learned("Normalizer", ["scores"], norm="MAX"), "the norm MAX is not supported"),
+        (ml_node("Normalizer", ["scores"], norm="MAX"), "the norm MAX is not supported"),
         (_classifier(1, [0, 1], post_transform="PROBIT"), "the transformation PROBIT is not supported"),
         (_regressor(1, 1, "BRANCH_NEQ"), "branches of the kinds BRANCH_NEQ are not supported"),
         (_regressor(1, 1, aggregate_function="MIN"), "the aggregate function MIN is not supported"),
         (_regressor(1, 1, nodes_missing_value_tracks_true=[1]), "a branch of its own for missing values"),
     ],
 )
-def test_what_is_not_computed_is_refused_by_name(node: onnx.NodeProto, text: str) -> None:
+def test_unsupported_attribute_is_named(node: onnx.NodeProto, text: str) -> None:
     results = BOTH if len(node.output) == 2 else ONE
-    if any(each.name == "classlabels_strings" for each in node.attribute):
+    if any(attribute.name == "classlabels_strings" for attribute in node.attribute):
         results = BOTH | {"label": onnx.TensorProto.STRING}
     with pytest.raises(CompileError, match=text):
         compile_model(from_onnx(_model([node], results).SerializeToString(), "m"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model files of all formats: what they hold counts, not their names."""
+"""Model files of all formats are recognised by content, not by name."""
 
 import importlib.util
 import sys
@@ -39,35 +39,35 @@ def tflite() -> bytes:
     return builder.finish(["serving_default_x:0"], ["zwei/mal;x"])
 
 
-def doubles(path: Path) -> bool:
+def is_doubler(path: Path) -> bool:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     return bool((reference(load(path))([array])[0] == 2 * array).all())
 
 
 @pytest.mark.parametrize("name", ["m.tflite", "m.onnx", "m"])
-def test_tflite_by_content(name: str, tmp_path: Path) -> None:
+def test_tflite_is_recognised_by_content(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(tflite())
     model = load(tmp_path / name)
     assert (model.format, model.name, model.origin) == ("tflite", "m", str(tmp_path / name))
 
 
-def test_onnx_by_content(tmp_path: Path) -> None:
+def test_onnx_is_recognised_by_content(tmp_path: Path) -> None:
     (tmp_path / "digits.tflite").write_bytes(DIGITS)
     assert load(tmp_path / "digits.tflite").digest == from_onnx(DIGITS, "digits").digest
 
 
 @pytest.mark.slow
-def test_relax_as_python_and_as_json(tmp_path: Path) -> None:
+def test_relax_is_loaded_from_python_and_json(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     model = load(tmp_path / "script.py", run_python=True)
     assert model.format == "relax"
     (tmp_path / "m.onnx").write_bytes(b"\n" + model.content)
-    assert load(tmp_path / "m.onnx").format == "relax" and doubles(tmp_path / "m.onnx")
+    assert load(tmp_path / "m.onnx").format == "relax" and is_doubler(tmp_path / "m.onnx")
 
 
-def test_tflite_gives_the_result(tmp_path: Path) -> None:
+def test_tflite_is_executed(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(tflite())
-    assert doubles(tmp_path / "m")
+    assert is_doubler(tmp_path / "m")
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_tflite_gives_the_result(tmp_path: Path) -> None:
         ("import tvm\nimport sys\nsys.exit(3)", "raises SystemExit: 3"),
     ],
 )
-def test_python_that_defines_no_module(source: str, message: str, tmp_path: Path) -> None:
+def test_python_without_a_module_is_refused(source: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(source)
     with pytest.raises(CompileError, match=message):
         load(tmp_path / "m.py", run_python=True)
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "message"),
+    ("name", "run_python", "message"),
     [
         ("m.py", False, "m.py: is a Python program\n  hint: .*--run-python"),
         ("m.onnx", True, "m.onnx: is not an ONNX file"),
@@ -93,21 +93,19 @@ def test_python_that_defines_no_module(source: str, message: str, tmp_path: Path
         ("m.PY", True, "m.PY: is not an ONNX file"),
     ],
 )
-def test_a_program_is_not_run_unasked_nor_under_another_name(
-    name: str, asked: bool, message: str, tmp_path: Path
-) -> None:
+def test_program_runs_only_by_option_and_suffix(name: str, run_python: bool, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(f"import tvm\nopen({str(tmp_path / 'ran')!r}, 'w')\n")
     with pytest.raises(ConfigError, match=message):
-        load(tmp_path / name, run_python=asked)
+        load(tmp_path / name, run_python=run_python)
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(("name", "asked"), [("m.pt2", False), ("m.onnx", True)])
-def test_an_archive_of_pytorch_is_not_unpickled_unasked(name: str, asked: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "run_python"), [("m.pt2", False), ("m.onnx", True)])
+def test_pytorch_archive_is_unpickled_only_by_option(name: str, run_python: bool, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / name, "w") as archive:
         archive.writestr("m/archive_format", "pt2")
     with pytest.raises(ConfigError, match=r"is a PyTorch archive.*\n  hint: .*--run-python"):
-        load(tmp_path / name, run_python=asked)
+        load(tmp_path / name, run_python=run_python)
 
 
 @pytest.mark.parametrize(
@@ -120,27 +118,27 @@ def test_an_archive_of_pytorch_is_not_unpickled_unasked(name: str, asked: bool, 
         b'{"root_index": 0, "nodes": ' + b"[" * 100_000,
     ],
 )
-def test_damaged_json(content: bytes, tmp_path: Path) -> None:
+def test_damaged_json_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(content)
     with pytest.raises(ConfigError, match="is not a Relax module as JSON, or a damaged one"):
         load(tmp_path / "m.json")
 
 
 @pytest.mark.slow
-def test_json_that_only_tvm_can_refuse(tmp_path: Path) -> None:
+def test_json_refused_by_tvm_is_named(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text('{"root_index": 0, "nodes": [{"type": "ir.IRModule", "data": {"functions": 9}}]}')
     with pytest.raises(CompileError, match="TVM could not read the module"):
         load(tmp_path / "m.json")
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04" * 9, b"PK\x03\x04" + bytes(100)])
-def test_archive_that_is_damaged(content: bytes, tmp_path: Path) -> None:
+def test_damaged_archive_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.pt2").write_bytes(content)
     with pytest.raises(ConfigError, match="is a damaged archive"):
         load(tmp_path / "m.pt2")
 
 
-def test_archive_of_something_else(tmp_path: Path) -> None:
+def test_other_archive_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
         archive.writestr("notes.md", "x")
     with pytest.raises(ConfigError, match=r"is an archive, but not one that torch\.export\.save wrote"):
@@ -159,15 +157,17 @@ def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.skipif(
     importlib.util.find_spec("torchao") is None, reason="torchao, of the optional extra torch, is not installed"
 )
-def test_a_program_that_torchao_has_quantised(tmp_path: Path) -> None:
+def test_torchao_program_is_loaded(tmp_path: Path) -> None:
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as quantizer
 
     layers = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 3, 3)).eval()
     example = torch.rand(1, 1, 8, 8)
-    how = quantizer.X86InductorQuantizer().set_global(quantizer.get_default_x86_inductor_quantization_config())
-    prepared = prepare_pt2e(torch.export.export(layers, (example,)).module(), how)
+    configuration = quantizer.X86InductorQuantizer().set_global(
+        quantizer.get_default_x86_inductor_quantization_config()
+    )
+    prepared = prepare_pt2e(torch.export.export(layers, (example,)).module(), configuration)
     for _ in range(8):
         prepared(torch.rand(1, 1, 8, 8))
     program = torch.export.export(convert_pt2e(prepared), (example,))
@@ -179,7 +179,7 @@ def test_a_program_that_torchao_has_quantised(tmp_path: Path) -> None:
     assert "conv2d_int8" in [call.kind for call in compile_model(model).calls]
 
 
-def test_a_quantised_program_without_torchao_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torchao_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     monkeypatch.setitem(sys.modules, "torchao", None)
     with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
@@ -192,7 +192,7 @@ def test_a_quantised_program_without_torchao_names_the_extra(tmp_path: Path, mon
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
 )
-def test_all_that_cannot_be_read_of_a_program_is_named_at_once() -> None:
+def test_all_unsupported_torch_operators_are_named() -> None:
     import torch
 
     class Strange(torch.nn.Module):
@@ -213,15 +213,15 @@ def test_all_that_cannot_be_read_of_a_program_is_named_at_once() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
 )
-def test_a_program_that_pytorch_cannot_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_pytorch_archive_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     import torch
 
-    whole, broken = tmp_path / "m.pt2", tmp_path / "broken.pt2"
-    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.rand(1, 3),)), whole)
-    with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(broken, "w") as other:
+    good, broken = tmp_path / "m.pt2", tmp_path / "broken.pt2"
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.rand(1, 3),)), good)
+    with zipfile.ZipFile(good) as archive, zipfile.ZipFile(broken, "w") as damaged:
         for member in archive.namelist():
             content = archive.read(member)
-            other.writestr(member, b"[]" if member.endswith("model.json") else content)
+            damaged.writestr(member, b"[]" if member.endswith("model.json") else content)
     with pytest.raises(CompileError, match=r"broken\.pt2: is damaged, or of another version of PyTorch\n  hint: "):
         load(broken, run_python=True)
     assert "Traceback" not in caplog.text
@@ -231,7 +231,7 @@ def test_a_program_that_pytorch_cannot_read(tmp_path: Path, caplog: pytest.LogCa
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
 )
-def test_pytorch_archive(tmp_path: Path) -> None:
+def test_pytorch_archive_is_loaded(tmp_path: Path) -> None:
     import torch
 
     layers = torch.nn.Sequential(

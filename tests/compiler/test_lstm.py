@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTMs of bytes, whose products cores with vectors and with the DSP extension add in their own ways."""
+"""Int8 LSTMs, whose products are summed differently with vectors and with the DSP extension."""
 
 import numpy as np
 import pytest
@@ -33,12 +33,12 @@ def _layer(random: np.random.Generator, depth: int, units: int) -> Layer:
         pytest.param("microbit", marks=pytest.mark.nightly),
     ],
 )
-def test_widths_that_fill_no_vector_give_the_reference_s_bits(board: str) -> None:
+def test_lstm_widths_equal_the_reference(board: str) -> None:
     random = np.random.default_rng(7)
     for depth, units in ((37, 19), (16, 4), (3, 33)):
         content = _layer(random, depth, units).content("UNIDIRECTIONAL_SEQUENCE_LSTM")
         runs = [[random.integers(-128, 128, (2, 3, depth)).astype(np.int8)] for _ in range(2)]
         with utvm.open(board) as opened:
             model = opened.load(from_tflite(content, "lstm"))
-            for sample, (wanted,) in zip(runs, tflite_micro(content, runs), strict=True):
-                np.testing.assert_array_equal(model.run(*sample).outputs[0], wanted)
+            for sample, (expected,) in zip(runs, tflite_micro(content, runs), strict=True):
+                np.testing.assert_array_equal(model.run(*sample).outputs[0], expected)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals of mutated models: in this project's words, with the node or the tensor that is the reason."""
+"""Refusals of mutated models are in this project's words and name the node or tensor."""
 
 import re
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from test_fuzz import damaged, few, twisted
+from test_fuzz import altered, damaged, few
 
 from utvm.compiler import from_onnx
 from utvm.compiler.build import build_library
@@ -19,14 +19,14 @@ FOREIGN = re.compile(
     r"|0x[0-9a-f]{5}|std::|protobuf|C printer|intrinsic|DataType|GraphProto|ir_version:",
     re.IGNORECASE,
 )
-PLACED = re.compile(
+LOCATED = re.compile(
     r"UTF-8"
     r"|node '|constant '|input '|output '|tensor '|two nodes|\(at |operator set|IR version|ONNX file|the graph"
 )
 
 
 def _refusal(content: bytes) -> str:
-    """Return the message of a refusal, empty if the model compiles."""
+    """Message of a refusal; empty if the model compiles."""
     try:
         build_library(from_onnx(content, "mutated"), "mutated")
     except UtvmError as error:
@@ -39,20 +39,20 @@ def _check(content: bytes) -> None:
     if message:
         assert not FOREIGN.search(message), message
         assert message.startswith("ONNX model mutated"), message
-        assert PLACED.search(message), message
+        assert LOCATED.search(message), message
 
 
 @pytest.mark.slow
 @few
-@given(st.one_of(damaged("small"), twisted()))
-def test_a_refusal_has_no_foreign_word_and_names_a_place(content: bytes) -> None:
+@given(st.one_of(damaged("small"), altered()))
+def test_refusal_names_a_location_in_own_words(content: bytes) -> None:
     _check(content)
 
 
 @pytest.mark.nightly
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.one_of(damaged("small"), damaged("digits"), twisted()))
-def test_so_have_many(content: bytes) -> None:
+@given(st.one_of(damaged("small"), damaged("digits"), altered()))
+def test_refusals_name_locations_at_length(content: bytes) -> None:
     _check(content)
 
 
@@ -73,13 +73,13 @@ def _value(name: str, shape: list[int], kind: int = TensorProto.FLOAT) -> onnx.V
         ([helper.make_node("Concat", ["x", "x"], ["y"], axis=5)], r"node 'y' \(Concat\): does not take float32"),
     ],
 )
-def test_a_broken_rule_names_node_and_tensors(nodes: list[onnx.NodeProto], reason: str) -> None:
+def test_broken_rule_names_node_and_tensors(nodes: list[onnx.NodeProto], reason: str) -> None:
     graph = helper.make_graph(nodes, "g", [_value("x", [2, 3])], [_value("y", [2, 3])])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     assert re.search(reason, _refusal(proto.SerializeToString()))
 
 
-def test_an_input_without_a_type() -> None:
+def test_input_without_a_type_is_named() -> None:
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [_value("x", [2])], [_value("y", [2])])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     proto.graph.input[0].ClearField("type")

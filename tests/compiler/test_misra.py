@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MISRA C:2012, as far as cppcheck knows it: every broken rule has a reason, and no mandatory one is broken."""
+"""MISRA C:2012 by cppcheck: every deviation has a reason, and no mandatory rule is broken."""
 
 from pathlib import Path
 
@@ -23,29 +23,29 @@ def assert_explained(counts: dict[str, int]) -> None:
 
 
 PORTS: dict[str, list[Path]] = {}
-# One port is there for boards of other people's only.
+# One port serves only third-party boards.
 _FOREIGN = [boards.load(str(path.parent)) for path in (ROOT / "tests/boards/foreign").glob("*/board.yaml")]
 for _board in (*boards.chips(), *_FOREIGN):
     _own = PORTS.setdefault(_board.architecture, [])
-    # Boards share some.
+    # Some boards share a port.
     if _board.port_source not in _own:
         _own.append(_board.port_source)
 
 
-def test_every_port_is_some_board_s() -> None:
-    there = [*(ROOT / "utvm/boards").rglob("*.c"), *(ROOT / "utvm/runtime").glob("*/ports/*.c")]
-    assert {path for own in PORTS.values() for path in own} == set(there)
+def test_all_ports_belong_to_boards() -> None:
+    c_files = [*(ROOT / "utvm/boards").rglob("*.c"), *(ROOT / "utvm/runtime").glob("*/ports/*.c")]
+    assert {path for own in PORTS.values() for path in own} == set(c_files)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("architecture", "every"),
-    # Most of an image is the same C for all of them.
+    ("architecture", "stride"),
+    # Most of an image's C is common.
     [("cortex_m", 6), *(pytest.param(name, 1, marks=pytest.mark.nightly) for name in PORTS)],
 )
-def test_runtime_breaks_only_rules_with_a_reason(architecture: str, every: int) -> None:
-    found = runtime_findings({architecture: PORTS[architecture]}, every)
-    counts = {rule: len(places) for rule, places in found.items()}
+def test_runtime_breaks_only_rules_with_a_reason(architecture: str, stride: int) -> None:
+    findings = runtime_findings({architecture: PORTS[architecture]}, stride)
+    counts = {rule: len(places) for rule, places in findings.items()}
     assert architecture != "cortex_m" or counts["11.4"] > 0, "cppcheck has not seen a microcontroller's registers"
     assert_explained(counts)
 
@@ -54,7 +54,7 @@ def test_runtime_breaks_only_rules_with_a_reason(architecture: str, every: int) 
 @pytest.mark.parametrize(
     "content",
     [
-        # Their kernels take cppcheck longer.
+        # cppcheck takes longer for their kernels.
         pytest.param(test_control.branches_content, marks=pytest.mark.nightly),
         pytest.param(test_control.nested_content, marks=pytest.mark.nightly),
         test_states.streaming(index=True),
@@ -62,14 +62,14 @@ def test_runtime_breaks_only_rules_with_a_reason(architecture: str, every: int) 
     ],
     ids=["if", "if in while", "variables", "states"],
 )
-def test_so_do_those_with_branches_rounds_and_states(content: bytes, tmp_path: Path) -> None:
+def test_control_flow_breaks_only_rules_with_a_reason(content: bytes, tmp_path: Path) -> None:
     library = compile_model(from_tflite(content, "m"))
     assert_explained(misra_counts(write_sources(library, tmp_path), [tmp_path]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    # Its kernels take cppcheck longer.
+    # cppcheck takes longer for its kernels.
     "model",
     ["digits.onnx", pytest.param("digits_int8.tflite", marks=pytest.mark.nightly)],
 )
@@ -81,7 +81,7 @@ def test_libraries_break_only_rules_with_a_reason(model: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_so_does_a_convolution_by_tiles(tmp_path: Path) -> None:
+def test_winograd_breaks_only_rules_with_a_reason(tmp_path: Path) -> None:
     builder = Builder()
     builder.tensor("x", (1, 24, 24, 4), "int8", scale=0.05)
     builder.tensor("y", (1, 24, 24, 4), "int8", scale=0.05)
@@ -94,7 +94,7 @@ def test_so_does_a_convolution_by_tiles(tmp_path: Path) -> None:
     assert_explained(misra_counts(sources, [tmp_path]))
 
 
-def test_a_broken_rule_is_found_and_named(tmp_path: Path) -> None:
+def test_broken_rule_is_named(tmp_path: Path) -> None:
     source = tmp_path / "wrong.c"
     source.write_text("int run(int x);\nint run(int x)\n{\n    return (int)sizeof(x++) + x;\n}\n")
     findings = misra_findings([source])
@@ -103,14 +103,14 @@ def test_a_broken_rule_is_found_and_named(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["wrong.c"], "cppcheck's own files are gone"
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     source = tmp_path / "broken.c"
     source.write_text("int f( {\n")
     with pytest.raises(ToolchainError, match="cppcheck cannot read"):
         misra_counts([source])
 
 
-def test_a_rule_without_a_reason_is_unexplained() -> None:
+def test_rule_without_a_reason_is_unexplained() -> None:
     known = Reasons(mandatory=("9.1",), left={"8.9": "because", "9.1": "no reason helps", "12.1": " "})
     assert known.list_unexplained({"8.9": 3, "9.1": 1, "12.1": 1, "20.4": 1}) == ["9.1", "12.1", "20.4"]
 
@@ -122,5 +122,5 @@ def test_reasons_follow_the_rules_order() -> None:
     assert not known.left.keys() & set(known.mandatory)
 
 
-def test_counts_add_up_in_the_order_of_the_rules() -> None:
+def test_counts_are_summed_in_rule_order() -> None:
     assert list(total([{"12.1": 1, "8.9": 2}, {"8.9": 1, "2.2": 1}]).items()) == [("2.2", 1), ("8.9", 3), ("12.1", 1)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models as exporters write them: functions, order, open sizes, narrow constants; by ONNX's own evaluator."""
+"""ONNX models as exporters write them: functions, node order, open sizes, narrow constants; against ONNX's own."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -43,13 +43,15 @@ def model(
     return helper.make_model(graph, functions=functions, opset_imports=domains, ir_version=10)
 
 
-def outputs_of(proto: onnx.ModelProto, given: Mapping[str, npt.NDArray[Any]], **options: Any) -> list[npt.NDArray[Any]]:
-    return reference(from_onnx(proto.SerializeToString(), "m", **options))(list(given.values()))
+def outputs_of(
+    proto: onnx.ModelProto, inputs: Mapping[str, npt.NDArray[Any]], **options: Any
+) -> list[npt.NDArray[Any]]:
+    return reference(from_onnx(proto.SerializeToString(), "m", **options))(list(inputs.values()))
 
 
-def check(proto: onnx.ModelProto, given: Mapping[str, npt.NDArray[Any]], rtol: float = 1e-6, **options: Any) -> None:
-    wanted = ReferenceEvaluator(proto).run(None, dict(given))
-    for result, golden in zip(outputs_of(proto, given, **options), wanted, strict=True):
+def check(proto: onnx.ModelProto, inputs: Mapping[str, npt.NDArray[Any]], rtol: float = 1e-6, **options: Any) -> None:
+    golden_outputs = ReferenceEvaluator(proto).run(None, dict(inputs))
+    for result, golden in zip(outputs_of(proto, inputs, **options), golden_outputs, strict=True):
         np.testing.assert_allclose(result, np.asarray(golden, result.dtype), rtol=rtol, atol=1e-6)
 
 
@@ -57,7 +59,7 @@ X = {"x": RANDOM.standard_normal((2, 8)).astype(np.float32)}
 IDS = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
 
 
-def test_functions_of_the_file_that_call_each_other() -> None:
+def test_functions_of_the_file_are_inlined() -> None:
     square = helper.make_function("mine", "Square", ["a"], ["b"], [node("Mul", ["a", "a"], ["b"])], IDS)
     body = [node("Square", ["a"], ["t"], domain="mine"), node("LeakyRelu", ["t"], ["u"]), node("Neg", ["u"], ["b"])]
     body[1].attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
@@ -70,14 +72,14 @@ def test_functions_of_the_file_that_call_each_other() -> None:
     np.testing.assert_allclose(outputs_of(proto, X)[0], -(X["x"] ** 4), rtol=1e-6)  # No sum is negative.
 
 
-def test_a_function_that_calls_itself_is_refused() -> None:
+def test_recursive_function_is_refused() -> None:
     endless = helper.make_function("mine", "F", ["a"], ["b"], [node("F", ["a"], ["b"], domain="mine")], IDS)
     proto = model([node("F", ["x"], ["y"], domain="mine")], [value("x", [2])], [value("y", [2])], functions=[endless])
     with pytest.raises(CompileError, match="a function that the file defines cannot be inlined: F"):
         from_onnx(proto.SerializeToString(), "m")
 
 
-def test_nodes_in_any_order() -> None:
+def test_nodes_may_have_any_order() -> None:
     branch = helper.make_graph([node("Add", ["b", "x"], ["z"])], "branch", [], [value("z", [2, 8])])
     chain = [
         node("Relu", ["x"], ["a"]),
@@ -85,13 +87,13 @@ def test_nodes_in_any_order() -> None:
         node("If", ["yes"], ["c"], then_branch=branch, else_branch=branch),
         node("Add", ["a", "c"], ["y"]),
     ]
-    wanted = np.maximum(X["x"], 0) * X["x"] + X["x"] + np.maximum(X["x"], 0)
+    expected = np.maximum(X["x"], 0) * X["x"] + X["x"] + np.maximum(X["x"], 0)
     for order in itertools.islice(itertools.permutations(chain), 0, 24, 5):
         proto = model(order, [value("x", [2, 8])], [value("y", [2, 8])], [constant("yes", True)])
-        np.testing.assert_allclose(outputs_of(proto, X)[0], wanted, rtol=1e-6)
+        np.testing.assert_allclose(outputs_of(proto, X)[0], expected, rtol=1e-6)
 
 
-def test_a_size_of_minus_one_is_open() -> None:
+def test_size_of_minus_one_is_dynamic() -> None:
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Gather", ["s", "first"], ["n"]),
@@ -103,13 +105,13 @@ def test_a_size_of_minus_one_is_open() -> None:
     proto = model(nodes, [value("x", [-1, 2, 4])], [value("y", [-1, 8])], stored)
     with pytest.raises(CompileError, match=r"input 'x': dimension 0 has no fixed size\n  hint: .*--set shape"):
         from_onnx(proto.SerializeToString(), "m")
-    given = X["x"].reshape(2, 2, 4)
-    assert (outputs_of(proto, {"x": given}, shapes={"x": (2, 2, 4)})[0] == X["x"]).all()
+    x = X["x"].reshape(2, 2, 4)
+    assert (outputs_of(proto, {"x": x}, shapes={"x": (2, 2, 4)})[0] == X["x"]).all()
 
 
 @pytest.mark.parametrize("opset", [13, 21])
-def test_places_of_constants_other_than_zero(opset: int) -> None:
-    """NonZero of a constant: exporters write it for masks that are known."""
+def test_nonzero_of_a_constant_is_folded(opset: int) -> None:
+    """Exporters write NonZero of a constant for known masks."""
     nodes = [
         node("ConstantOfShape", ["size"], ["ones"], value=helper.make_tensor("v", INT64, [1], [1])),
         node("NonZero", ["ones"], ["places"]),
@@ -120,13 +122,13 @@ def test_places_of_constants_other_than_zero(opset: int) -> None:
     check(model(nodes, [value("x", [2, 8])], [value("y", [2, "n"])], stored, opset=opset), X)
 
 
-def test_sizes_of_results_that_an_edit_left_behind() -> None:
+def test_stale_sizes_of_results_are_ignored() -> None:
     proto = model([node("Relu", ["x"], ["h"]), node("Neg", ["h"], ["y"])], [value("x", [2, 8])], [value("y", [1, 8])])
     proto.graph.value_info.append(value("h", [1, 8]))
     assert (outputs_of(proto, X)[0] == -np.maximum(X["x"], 0)).all()
 
 
-def test_an_input_becomes_a_constant() -> None:
+def test_input_becomes_a_constant() -> None:
     branches = {
         f"{name}_branch": helper.make_graph([node(operator, ["x"], [name])], name, [], [value(name, [2, 8])])
         for name, operator in (("then", "Neg"), ("else", "Abs"))
@@ -151,7 +153,7 @@ def test_an_input_becomes_a_constant() -> None:
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [(HALF, np.float16), (BRAIN, ml_dtypes.bfloat16)])
-def test_floats_of_16_bits_become_float32(kind: int, dtype: Any) -> None:
+def test_16_bit_floats_become_float32(kind: int, dtype: Any) -> None:
     weights = RANDOM.standard_normal((8, 3)).astype(dtype)
     nodes = [
         node("Cast", ["x"], ["h"], to=kind),
@@ -165,7 +167,7 @@ def test_floats_of_16_bits_become_float32(kind: int, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2"])
-def test_narrow_constants_that_are_dequantised(dtype: str) -> None:
+def test_narrow_constants_are_dequantised(dtype: str) -> None:
     real = RANDOM.integers(0 if dtype == "uint4" else -7, 8, (8, 6))
     weights = numpy_helper.from_array(real.astype(getattr(ml_dtypes, dtype)), "w")
     scales = constant("s", RANDOM.uniform(0.01, 0.1, 6).astype(np.float32))
@@ -175,7 +177,7 @@ def test_narrow_constants_that_are_dequantised(dtype: str) -> None:
 
 @pytest.mark.parametrize(("axis", "block", "shape"), [(0, 4, (2, 6)), (0, 3, (3, 6)), (1, 2, (8, 3)), (-1, 6, (8, 1))])
 @pytest.mark.parametrize("dtype", [np.int8, ml_dtypes.int4])
-def test_constants_in_blocks(axis: int, block: int, shape: tuple[int, int], dtype: Any) -> None:
+def test_blocked_constants_are_dequantised(axis: int, block: int, shape: tuple[int, int], dtype: Any) -> None:
     stored = [
         numpy_helper.from_array(RANDOM.integers(-8, 8, (8, 6)).astype(dtype), "w"),
         constant("s", RANDOM.uniform(0.01, 0.1, shape).astype(np.float32)),
@@ -187,11 +189,11 @@ def test_constants_in_blocks(axis: int, block: int, shape: tuple[int, int], dtyp
         np.repeat(numpy_helper.to_array(tensor).astype(np.float32), block, axis).take(range((8, 6)[axis]), axis)
         for tensor in stored[1:]
     )
-    wanted = X["x"] @ ((numpy_helper.to_array(stored[0]).astype(np.float32) - zero) * scale)
-    np.testing.assert_allclose(outputs_of(proto, X)[0], wanted, rtol=1e-5, atol=1e-6)
+    expected = X["x"] @ ((numpy_helper.to_array(stored[0]).astype(np.float32) - zero) * scale)
+    np.testing.assert_allclose(outputs_of(proto, X)[0], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_four_bits_that_the_model_computes_are_refused() -> None:
+def test_computed_int4_is_refused() -> None:
     stored = [constant("s", np.float32(0.1)), numpy_helper.from_array(np.array(0, ml_dtypes.int4), "z")]
     nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["y"])]
     proto = model(nodes, [value("x", [2, 8])], [value("y", [2, 8])], stored)
@@ -199,26 +201,26 @@ def test_four_bits_that_the_model_computes_are_refused() -> None:
         from_onnx(proto.SerializeToString(), "m")
 
 
-def test_clip_of_an_lstm_limits_sums_and_not_the_cell() -> None:
-    """As onnxruntime; ONNX's definition leaves it open, and its evaluator ignores the attribute."""
+def test_lstm_clip_limits_sums_only() -> None:
+    """Like onnxruntime; ONNX's definition is ambiguous, and its evaluator ignores the attribute."""
     w, r = (RANDOM.uniform(-0.1, 1, (1, 8, width)).astype(np.float32) for width in (8, 2))
     lstm = node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2, clip=0.5)
     proto = model([lstm], [value("x", [4, 2, 8])], [value("y", [4, 1, 2, 2])], [constant("w", w), constant("r", r)])
     x = RANDOM.uniform(0, 1, (4, 2, 8)).astype(np.float32)
     hidden = cell = np.zeros((2, 2))
-    wanted = []
+    expected = []
     for row in x.astype(np.float64):
         into, out, forget, new = np.split(np.clip(row @ w[0].T + hidden @ r[0].T, -0.5, 0.5), 4, axis=1)
         into, out, forget = (1 / (1 + np.exp(-gate)) for gate in (into, out, forget))
         cell = forget * cell + into * np.tanh(new)
         hidden = out * np.tanh(cell)
-        wanted.append(hidden)
+        expected.append(hidden)
     assert abs(cell).max() > 0.5
-    np.testing.assert_allclose(outputs_of(proto, {"x": x})[0][:, 0], wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(outputs_of(proto, {"x": x})[0][:, 0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_shape_of_an_output_need_not_be_stated() -> None:
-    """An exporter left it out, and ONNX's own inference does not find it."""
+def test_missing_output_shape_is_inferred() -> None:
+    """An exporter omitted it, and ONNX's own inference does not infer it."""
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Gather", ["s", "first"], ["n"]),
@@ -231,7 +233,7 @@ def test_shape_of_an_output_need_not_be_stated() -> None:
     check(model(nodes, [value("x", (2, 8))], [bare], stored, opset=13), X)
 
 
-def test_old_files_need_not_list_constants_as_inputs() -> None:
+def test_constants_of_old_files_need_no_inputs() -> None:
     proto = model([node("Add", ["x", "c"], ["y"])], [value("x", (2, 8))], [value("y", (2, 8))], [constant("c", X["x"])])
     proto.ir_version = 3
     check(proto, X)

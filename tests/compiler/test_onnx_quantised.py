@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's quantised operators, against the reference evaluator of the package ``onnx`` and exact sums by numpy."""
+"""ONNX's quantised operators, against the reference evaluator of the package ``onnx`` and exact numpy sums."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,13 +47,13 @@ def scalar(value: float, dtype: str = "float32") -> Array:
     return np.array(value, dtype)
 
 
-def ours(proto: onnx.ModelProto, inputs: Mapping[str, Array]) -> Array:
+def run_model(proto: onnx.ModelProto, inputs: Mapping[str, Array]) -> Array:
     return reference(from_onnx(proto.SerializeToString(), "m"))(list(inputs.values()))[0]
 
 
 @pytest.mark.parametrize("opset", [13, 19, 21])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_quantised_convolution_between_floats(opset: int, dtype: str) -> None:
+def test_quantised_convolution_equals_the_evaluator(opset: int, dtype: str) -> None:
     inputs = {"x": RANDOM.normal(0, 1, (1, 3, 6, 5)).astype(np.float32)}
     stored = {
         "xs": scalar(0.02), "xz": scalar(3, dtype), "w": integers((4, 3, 3, 3), "int8"),
@@ -72,16 +72,16 @@ def test_quantised_convolution_between_floats(opset: int, dtype: str) -> None:
         helper.make_node("DequantizeLinear", ["aq", "ys", "yz"], ["y"]),
     ]
     outputs: dict[str, Any] = {"y": ("float32", (1, 4, 6, 5))}
-    result = ours(model(nodes, inputs, outputs, stored, opset), inputs)
-    # The reference evaluator knows these operators from operator set 19 on; they were the same before.
+    result = run_model(model(nodes, inputs, outputs, stored, opset), inputs)
+    # The reference evaluator has these operators since operator set 19; earlier definitions are equal.
     newer = model(nodes, inputs, outputs, stored, max(opset, 19))
     expected = ReferenceEvaluator(newer).run(None, dict(inputs))[0]
-    # A sum of floats in another order may fall on the other side of a half.
+    # A float sum in another order may round to the other side of a half.
     assert np.abs(result - expected).max() < 0.1001 and (np.abs(result - expected) > 1e-5).mean() < 0.02
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_qlinear_conv(dtype: str) -> None:
+def test_qlinear_conv_equals_numpy(dtype: str) -> None:
     inputs = {"x": integers((1, 3, 6, 5), dtype)}
     stored = {
         "xs": scalar(0.02), "xz": scalar(3, dtype), "w": integers((4, 3, 3, 3), "int8"),
@@ -91,8 +91,8 @@ def test_qlinear_conv(dtype: str) -> None:
     node = helper.make_node("QLinearConv", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["y"],
                             strides=[2, 1], pads=[1, 0, 1, 0])  # fmt: skip
     proto = model([node], inputs, {"y": (dtype, (1, 4, 3, 3))}, stored)
-    result = ours(proto, inputs)
-    # The reference evaluator does not know scales for each channel here: exact sums, then one rounding.
+    result = run_model(proto, inputs)
+    # The reference evaluator lacks scales per channel here: exact sums, then one rounding.
     sums = convolution(inputs["x"].astype(np.int64) - 3, stored["w"].astype(np.int64), (2, 1), (1, 0))
     scale = stored["xs"].astype(np.float64) * stored["ws"] / 0.1
     real = (sums + stored["b"].reshape(1, 4, 1, 1)) * scale.reshape(1, 4, 1, 1)
@@ -102,7 +102,7 @@ def test_qlinear_conv(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [False, True])
-def test_qlinear_matmul(columns: bool) -> None:
+def test_qlinear_matmul_equals_numpy(columns: bool) -> None:
     inputs = {"a": integers((3, 8), "uint8")}
     scales = np.array([0.01, 0.02, 0.03, 0.04, 0.05], np.float32) if columns else scalar(0.02)
     zeros = np.zeros(5, np.int8) if columns else scalar(4, "int8")
@@ -112,7 +112,7 @@ def test_qlinear_matmul(columns: bool) -> None:
     }  # fmt: skip
     node = helper.make_node("QLinearMatMul", ["a", "as", "az", "b", "bs", "bz", "ys", "yz"], ["y"])
     proto = model([node], inputs, {"y": ("uint8", (3, 5))}, stored)
-    result = ours(proto, inputs)
+    result = run_model(proto, inputs)
     sums = (inputs["a"].astype(np.int64) - 100) @ (stored["b"].astype(np.int64) - zeros)
     expected = np.clip(np.rint(sums * (0.03 * scales.astype(np.float64) / 0.2)) + 120, 0, 255)
     assert result.dtype == np.uint8 and np.abs(result - expected).max() <= 1
@@ -123,7 +123,7 @@ def test_conv_integer_is_exact() -> None:
     stored = {"w": integers((4, 3, 3, 2), "int8"), "xz": scalar(9, "uint8"), "wz": np.array([0, 1, -2, 3], np.int8)}
     node = helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], pads=[1, 0, 1, 0], strides=[2, 1])
     proto = model([node], inputs, {"y": ("int32", (1, 4, 3, 4))}, stored)
-    result = ours(proto, inputs)
+    result = run_model(proto, inputs)
     weights = stored["w"].astype(np.int64) - stored["wz"].reshape(4, 1, 1, 1)
     np.testing.assert_array_equal(result, convolution(inputs["x"].astype(np.int64) - 9, weights, (2, 1), (1, 0)))
     assert result.dtype == np.int32
@@ -136,13 +136,13 @@ def test_matmul_integer_is_exact(zeros: tuple[Any, Any]) -> None:
     stored = {"b": integers((700, 4), "int8"), "az": left, "bz": right}
     node = helper.make_node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])
     proto = model([node], inputs, {"y": ("int32", (3, 4))}, stored)
-    result = ours(proto, inputs)
+    result = run_model(proto, inputs)
     centred = inputs["a"].astype(np.int64) - (left.reshape(-1, 1) if left.size > 1 else left)
     np.testing.assert_array_equal(result, centred @ (stored["b"].astype(np.int64) - right))
 
 
-# ONNX's evaluator has none of ONNX Runtime's operators; their documentation says that each is the float operator
-# between dequantised tensors and a quantisation.
+# ONNX's evaluator lacks ONNX Runtime's operators; by their documentation each is the float operator between a
+# dequantisation and a quantisation.
 _MICROSOFT = {
     "QLinearAdd": (2, lambda a, b: a + b, {}),
     "QLinearMul": (2, lambda a, b: a * b, {}),
@@ -160,7 +160,7 @@ _MICROSOFT = {
 
 
 @pytest.mark.parametrize("operator", _MICROSOFT)
-def test_operators_of_onnx_runtime(operator: str) -> None:
+def test_onnx_runtime_operators_equal_numpy(operator: str) -> None:
     count, compute, attributes = _MICROSOFT[operator]
     arrays = [integers((1, 2, 4, 4), "uint8") for _ in range(count)]
     stored = {"s0": scalar(0.02), "z0": scalar(120, "uint8"), "s1": scalar(0.03), "z1": scalar(99, "uint8")}
@@ -168,37 +168,37 @@ def test_operators_of_onnx_runtime(operator: str) -> None:
         (array.astype(np.float32) - stored[f"z{number}"].astype(np.float32)) * stored[f"s{number}"]
         for number, array in enumerate(arrays)
     ]
-    wanted = np.clip(np.rint(compute(*reals) / np.float32(0.05)) + 100, 0, 255).astype(np.uint8)
-    given = [name for number in range(count) for name in (f"x{number}", f"s{number}", f"z{number}")]
+    expected = np.clip(np.rint(compute(*reals) / np.float32(0.05)) + 100, 0, 255).astype(np.uint8)
+    operands = [name for number in range(count) for name in (f"x{number}", f"s{number}", f"z{number}")]
     scaling = ["s", "z"]
     node = helper.make_node(
-        operator, [*scaling, *given] if operator == "QLinearConcat" else [*given, *scaling], ["y"],
+        operator, [*scaling, *operands] if operator == "QLinearConcat" else [*operands, *scaling], ["y"],
         domain="com.microsoft", **attributes,
     )  # fmt: skip
     inputs = {f"x{number}": array for number, array in enumerate(arrays)}
     stored |= {"s": scalar(0.05), "z": scalar(100, "uint8")}
-    proto = model([node], inputs, {"y": ("uint8", wanted.shape)}, stored)
-    # A sum that lies in the middle between two integers may go either way.
-    assert np.abs(ours(proto, inputs).astype(int) - wanted).max() <= 1
+    proto = model([node], inputs, {"y": ("uint8", expected.shape)}, stored)
+    # A sum exactly between two integers may be rounded either way.
+    assert np.abs(run_model(proto, inputs).astype(int) - expected).max() <= 1
 
 
 @pytest.mark.parametrize(("axis", "opset"), [(1, 12), (1, 13), (-1, 12)])
-def test_a_softmax_is_that_of_the_operator_set_that_it_names(axis: int, opset: int) -> None:
-    given, inputs = np.float32(0.02), {"a": integers((2, 3, 4), "uint8")}
+def test_softmax_follows_its_operator_set(axis: int, opset: int) -> None:
+    scale, inputs = np.float32(0.02), {"a": integers((2, 3, 4), "uint8")}
     stored = {"s": scalar(0.02), "z": scalar(120, "uint8"), "t": scalar(1 / 256), "n": scalar(0, "uint8")}
     node = helper.make_node(
         "QLinearSoftmax", ["a", "s", "z", "t", "n"], ["y"], domain="com.microsoft", axis=axis, opset=opset
     )
-    real = np.exp((inputs["a"].astype(np.float32) - 120) * given)
-    along = (1, 2) if (axis, opset) == (1, 12) else axis  # Before 13, all axes from that one on.
-    wanted = np.clip(np.rint(real / real.sum(along, keepdims=True) * 256), 0, 255)
-    result = ours(model([node], inputs, {"y": ("uint8", (2, 3, 4))}, stored), inputs)
-    assert np.abs(result - wanted).max() <= 1
+    real = np.exp((inputs["a"].astype(np.float32) - 120) * scale)
+    axes = (1, 2) if (axis, opset) == (1, 12) else axis  # Before 13, all axes from this one on.
+    expected = np.clip(np.rint(real / real.sum(axes, keepdims=True) * 256), 0, 255)
+    result = run_model(model([node], inputs, {"y": ("uint8", (2, 3, 4))}, stored), inputs)
+    assert np.abs(result - expected).max() <= 1
 
 
 @pytest.mark.parametrize("transposed", [0, 1])
 @pytest.mark.parametrize("quantised", [False, True])
-def test_dense_layers_of_onnx_runtime(quantised: bool, transposed: int) -> None:
+def test_qgemm_equals_numpy(quantised: bool, transposed: int) -> None:
     inputs, weights = {"a": integers((3, 8), "uint8")}, integers((8, 5), "int8")
     scales = np.array([0.01, 0.02, 0.03, 0.04, 0.05], np.float32)
     bias = RANDOM.integers(-900, 900, 5).astype(np.int32)
@@ -209,7 +209,7 @@ def test_dense_layers_of_onnx_runtime(quantised: bool, transposed: int) -> None:
     }  # fmt: skip
     names = ["a", "as", "az", "b", "bs", "bz", "c", *(["ys", "yz"] if quantised else [])]
     node = helper.make_node("QGemm", names, ["y"], domain="com.microsoft", transB=transposed)
-    result = ours(model([node], inputs, {"y": ("uint8" if quantised else "float32", (3, 5))}, stored), inputs)
+    result = run_model(model([node], inputs, {"y": ("uint8" if quantised else "float32", (3, 5))}, stored), inputs)
     real = ((inputs["a"].astype(np.int64) - 100) @ weights.astype(np.int64) + bias) * (scales * np.float64(0.03))
     if quantised:
         assert np.abs(result - np.clip(np.rint(real / 0.2) + 120, 0, 255)).max() <= 1
@@ -235,16 +235,16 @@ def test_dynamic_quantisation_scales_equal_the_reference() -> None:
         np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
 
 
-def test_a_zero_point_that_is_left_out_is_zero() -> None:
+def test_missing_zero_point_is_zero() -> None:
     inputs = {"a": integers((3, 8), "int8")}
     stored = {"s": scalar(0.05), "z": scalar(7, "int8"), "t": scalar(0.02)}
     node = helper.make_node("QLinearSigmoid", ["a", "s", "z", "t"], ["y"], domain="com.microsoft")
-    result = ours(model([node], inputs, {"y": ("int8", (3, 8))}, stored), inputs)
-    wanted = np.rint(1 / (1 + np.exp(-0.05 * (inputs["a"].astype(float) - 7))) / 0.02)
-    assert np.abs(result - wanted).max() <= 1
+    result = run_model(model([node], inputs, {"y": ("int8", (3, 8))}, stored), inputs)
+    expected = np.rint(1 / (1 + np.exp(-0.05 * (inputs["a"].astype(float) - 7))) / 0.02)
+    assert np.abs(result - expected).max() <= 1
 
 
-def test_other_quantised_operators_are_named() -> None:
+def test_unsupported_quantised_operator_is_named() -> None:
     inputs = {"a": integers((3, 8), "uint8")}
     node = helper.make_node(
         "QLinearReduceMean", ["a", "s", "z", "s", "z"], ["y"], name="mean", domain="com.microsoft", axes=[1]
@@ -256,9 +256,11 @@ def test_other_quantised_operators_are_named() -> None:
 
 
 def convolution(data: Array, weights: Array, strides: tuple[int, int], padding: tuple[int, int]) -> Array:
-    """Convolve integers exactly: NCHW, OIHW."""
-    (down, right), (top, left) = strides, padding
+    """Exact integer convolution: NCHW, OIHW."""
+    (row_stride, column_stride), (top, left) = strides, padding
     padded = np.pad(data, ((0, 0), (0, 0), (top, top), (left, left)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, weights.shape[2:], (2, 3))[:, :, ::down, ::right]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, weights.shape[2:], (2, 3))[
+        :, :, ::row_stride, ::column_stride
+    ]
     result: Array = np.einsum("nchwij,ocij->nohw", windows, weights)
     return result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An int8 operator is one file: the one that CONTRIBUTING.md shows is compiled, and nothing else is changed."""
+"""An int8 operator is one file: CONTRIBUTING.md's example is compiled, without any other change."""
 
 import re
 import sys
@@ -22,11 +22,11 @@ _OUTPUT = Quantised(_SHAPE, 0.05, -100)
 
 
 @pytest.fixture
-def one_file_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    shown = re.findall(r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
-    (text,) = (each for each in shown if "KERNEL = " in each)
+def operator_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    examples = re.findall(r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
+    (text,) = (example for example in examples if "KERNEL = " in example)
     (tmp_path / "distance.py").write_text(text)
-    # As if it lay there: the checkout that other tests look at at the same time stays as it is.
+    # The package's path is extended: other tests read the checkout at the same time.
     monkeypatch.setattr(kernels, "__path__", [*kernels.__path__, str(tmp_path)])
     yield
     sys.modules.pop(f"{kernels.__name__}.distance", None)
@@ -37,13 +37,13 @@ def model(second: Quantised = _SAME) -> bytes:
     return operator_model("AbsoluteDifference", [_SAME, second], _OUTPUT)
 
 
-def test_without_the_file_the_operator_is_not_known() -> None:
+def test_operator_is_unsupported_without_its_file() -> None:
     with pytest.raises(CompileError, match=r"operators that are not supported: AbsoluteDifference \(at y\)"):
         from_tflite(model(), "distance")
 
 
-@pytest.mark.usefixtures("one_file_more")
-def test_an_operator_in_a_file_of_its_own_is_read_and_computed(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("operator_file")
+def test_operator_in_one_file_is_computed(tmp_path: Path) -> None:
     library = build_library(from_tflite(model(), "distance"), "distance", ANY)
     assert [call.kind for call in library.calls] == ["distance_int8"]
     assert not library.leftovers
@@ -55,8 +55,10 @@ def test_an_operator_in_a_file_of_its_own_is_read_and_computed(tmp_path: Path) -
         np.testing.assert_array_equal(run(a, b)[0], golden)
 
 
-@pytest.mark.usefixtures("one_file_more")
-def test_what_it_does_not_fit_stays_in_float_and_says_why() -> None:
+@pytest.mark.usefixtures("operator_file")
+def test_unsuitable_case_stays_in_float_with_reason() -> None:
     content = model(Quantised(_SHAPE, 0.1, 3))
     library = build_library(from_tflite(content, "distance"), "distance", ANY)
-    assert "distances are supported in integers with one scale only" in {each.reason for each in library.leftovers}
+    assert "distances are supported in integers with one scale only" in {
+        leftover.reason for leftover in library.leftovers
+    }

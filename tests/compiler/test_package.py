@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packaged library: unpacked in an empty folder, built and run the way its users do."""
+"""The packaged library, unpacked in an empty folder, is built and run as by its users."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
-from package_user import ARM_FLAGS, build_and_run, build_and_run_on_arm, c_sources, call, printed, unpack
+from package_user import ARM_FLAGS, build_and_run, build_and_run_on_arm, c_sources, call, parse_numbers, unpack
 
 from models.digits.data import held_out
 from utvm.compiler import compile_model, load, reference
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "models" / "digits" / "digits.onnx"
 IMAGE = held_out()[0][0][None]
 
-# What C99's <string.h> and <math.h> offer to generated code; no allocation, no output.
+# Functions of C99's <string.h> and <math.h>; no allocation, no output.
 FROM_C_LIBRARY = {"memcpy", "memset", "memmove"} | {
     f"{name}{suffix}"
     for name in ("exp", "log", "sqrt", "tanh", "pow", "floor", "ceil", "fabs", "erf", "rint", "round", "trunc")
@@ -44,42 +44,42 @@ def package(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def facts(package: Path) -> dict[str, Any]:
+def metadata(package: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((package / "metadata.json").read_text())
     return content
 
 
 @pytest.fixture(scope="module")
-def answer() -> np.ndarray:
+def expected() -> np.ndarray:
     return reference(load(DIGITS))([IMAGE])[0].ravel()
 
 
-def assert_answer(text: str, answer: np.ndarray) -> None:
-    assert printed(text, "float32").tobytes() == answer.tobytes()
+def assert_output(text: str, expected: np.ndarray) -> None:
+    assert parse_numbers(text, "float32").tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_example_gives_the_reference_result(compiler: str, package: Path, answer: np.ndarray, tmp_path: Path) -> None:
-    assert_answer(build_and_run(package, compiler, tmp_path), answer)
+def test_example_equals_the_reference(compiler: str, package: Path, expected: np.ndarray, tmp_path: Path) -> None:
+    assert_output(build_and_run(package, compiler, tmp_path), expected)
 
 
-def test_example_gives_the_reference_result_under_sanitizers(package: Path, answer: np.ndarray, tmp_path: Path) -> None:
+def test_example_equals_the_reference_under_sanitizers(package: Path, expected: np.ndarray, tmp_path: Path) -> None:
     flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    assert_answer(build_and_run(package, "gcc", tmp_path, flags), answer)
+    assert_output(build_and_run(package, "gcc", tmp_path, flags), expected)
 
 
 @pytest.mark.slow
-def test_example_gives_the_reference_result_on_a_cortex_m(package: Path, answer: np.ndarray, tmp_path: Path) -> None:
-    assert_answer(build_and_run_on_arm(package, tmp_path), answer)
+def test_example_equals_the_reference_on_cortex_m(package: Path, expected: np.ndarray, tmp_path: Path) -> None:
+    assert_output(build_and_run_on_arm(package, tmp_path), expected)
 
 
 @pytest.mark.slow
-def test_cmake_builds_installs_and_is_found(package: Path, answer: np.ndarray, tmp_path: Path) -> None:
+def test_cmake_builds_and_installs_the_package(package: Path, expected: np.ndarray, tmp_path: Path) -> None:
     build, prefix = tmp_path / "build", tmp_path / "prefix"
     flags = "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror -pedantic"
     call(["cmake", "-S", package, "-B", build, flags, f"-DCMAKE_INSTALL_PREFIX={prefix}"])
     call(["cmake", "--build", build, "--target", "all", "digits_example"])
-    assert_answer(call([build / "digits_example"]), answer)
+    assert_output(call([build / "digits_example"]), expected)
     call(["cmake", "--install", build])
 
     user = tmp_path / "user"
@@ -91,12 +91,12 @@ def test_cmake_builds_installs_and_is_found(package: Path, answer: np.ndarray, t
     )
     call(["cmake", "-S", user, "-B", user / "build", f"-DCMAKE_PREFIX_PATH={prefix}"])
     call(["cmake", "--build", user / "build"])
-    assert_answer(call([user / "build" / "user"]), answer)
+    assert_output(call([user / "build" / "user"]), expected)
 
 
-def test_archive_is_model_library_format_7(facts: dict[str, Any], package: Path) -> None:
-    jsonschema.validate(facts, json.loads((ROOT / "docs" / "package.schema.json").read_text()))
-    module = facts["modules"]["digits"]
+def test_archive_is_model_library_format_7(metadata: dict[str, Any], package: Path) -> None:
+    jsonschema.validate(metadata, json.loads((ROOT / "docs" / "package.schema.json").read_text()))
+    module = metadata["modules"]["digits"]
     assert module["export_datetime"] == "1970-01-01 00:00:00Z"
     (main,) = module["memory"]["functions"]["main"]
     assert main["inputs"] == {"image": {"dtype": "float32", "size": 256}}
@@ -106,21 +106,21 @@ def test_archive_is_model_library_format_7(facts: dict[str, Any], package: Path)
         assert (package / folder).is_dir()
 
 
-def test_facts_are_those_of_the_files(facts: dict[str, Any], package: Path) -> None:
+def test_metadata_equals_the_files(metadata: dict[str, Any], package: Path) -> None:
     header = (package / "codegen" / "host" / "include" / "digits.h").read_text()
-    own = facts["utvm"]
-    (region,) = own["regions"]
+    details = metadata["utvm"]
+    (region,) = details["regions"]
     assert f"#define DIGITS_ARENA_BYTES {region['bytes']}\n" in header
     assert f"at a multiple of {region['alignment']}" in header
-    assert f"#define DIGITS_INPUT_0_OFFSET {own['inputs'][0]['offset']} " in header
-    assert f"#define DIGITS_OUTPUT_0_OFFSET {own['outputs'][0]['offset']} " in header
+    assert f"#define DIGITS_INPUT_0_OFFSET {details['inputs'][0]['offset']} " in header
+    assert f"#define DIGITS_OUTPUT_0_OFFSET {details['outputs'][0]['offset']} " in header
     assert f"| {region['bytes']} |" in (package / "README.md").read_text()
-    assert own["model"]["sha256"] == hashlib.sha256(DIGITS.read_bytes()).hexdigest()
-    for name, digest in own["sources"].items():
+    assert details["model"]["sha256"] == hashlib.sha256(DIGITS.read_bytes()).hexdigest()
+    for name, digest in details["sources"].items():
         (file,) = (package / "codegen").rglob(name)
         assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
     macs = 8 * 8 * 16 * 9 + 4 * 4 * 32 * 16 * 9 + 128 * 10
-    assert sum(call["macs"] for call in own["calls"]) in (0, macs)
+    assert sum(call["macs"] for call in details["calls"]) in (0, macs)
 
 
 def test_tvm_reads_the_parameter_file(package: Path) -> None:
@@ -129,36 +129,36 @@ def test_tvm_reads_the_parameter_file(package: Path) -> None:
     assert dict(load_param_dict((package / "parameters" / "digits.params").read_bytes())) == {}
 
 
-def test_relax_text_is_the_model(package: Path) -> None:
+def test_relax_text_has_the_model(package: Path) -> None:
     text = (package / "src" / "digits.relax").read_text()
     assert "R.nn.conv2d" in text and "R.nn.max_pool2d" in text and "0x" not in text
 
 
-def test_no_file_is_there_twice(package: Path) -> None:
+def test_files_are_unique(package: Path) -> None:
     files = [path for path in package.rglob("*") if path.is_file()]
     assert len({path.read_bytes() for path in files}) == len(files)
 
 
-def test_sources_need_four_headers_and_little_of_the_c_library(package: Path, tmp_path: Path) -> None:
+def test_sources_need_little_of_the_c_library(package: Path, tmp_path: Path) -> None:
     allowed = {"<stdint.h>", "<stdbool.h>", "<string.h>", "<math.h>"}
-    own = {f'"{path.name}"' for path in (package / "codegen").rglob("*.h")}
+    own_headers = {f'"{path.name}"' for path in (package / "codegen").rglob("*.h")}
     for path in (package / "codegen").rglob("*.[ch]"):
-        # What only a build that defines UTVM_STEPS needs, it brings itself.
+        # A build with UTVM_STEPS provides its own headers.
         text = re.sub(r"#ifdef UTVM_STEPS\n.*?#else\n", "", path.read_text(), flags=re.DOTALL)
         included = set(re.findall(r"^\s*#\s*include\s+(\S+)", text, re.MULTILINE))
-        assert included <= allowed | own, path.name
+        assert included <= allowed | own_headers, path.name
     include = f"-I{package / 'codegen' / 'host' / 'include'}"
-    defined, wanted = set(), set()
+    defined, needed = set(), set()
     for source in c_sources(package):
-        made = tmp_path / f"{source.stem}.o"
+        object_file = tmp_path / f"{source.stem}.o"
         call(["arm-none-eabi-gcc", *ARM_FLAGS, "-mfpu=fpv5-d16", "-mfloat-abi=hard", "-std=c99", "-O2", include,
-              "-c", source, "-o", made])  # fmt: skip
-        for line in call(["nm", made]).splitlines():
-            (wanted if line.split()[-2] == "U" else defined).add(line.split()[-1])
-    assert wanted - defined <= FROM_C_LIBRARY
+              "-c", source, "-o", object_file])  # fmt: skip
+        for line in call(["nm", object_file]).splitlines():
+            (needed if line.split()[-2] == "U" else defined).add(line.split()[-1])
+    assert needed - defined <= FROM_C_LIBRARY
 
 
-def test_arduino_finds_what_it_wants(package: Path) -> None:
+def test_arduino_metadata_is_complete(package: Path) -> None:
     lines = (package / "library.properties").read_text().splitlines()
     properties = dict(line.split("=", 1) for line in lines)
     required = {"name", "version", "author", "maintainer", "sentence", "paragraph", "category", "url",
@@ -171,13 +171,13 @@ def test_arduino_finds_what_it_wants(package: Path) -> None:
     assert sketch.stem == sketch.parent.name and list(sketch.parent.iterdir()) == [sketch]
 
 
-def test_arduino_builds_its_folder_alone(package: Path, answer: np.ndarray, tmp_path: Path) -> None:
-    # Arduino compiles what is below src/, sees headers there, and gives no flag of ours.
+def test_arduino_folder_builds_alone(package: Path, expected: np.ndarray, tmp_path: Path) -> None:
+    # Arduino compiles all of src/, finds headers there, and passes no flags of ours.
     program = tmp_path / "program"
     sources = sorted((package / "src").rglob("*.c"))
     call(["gcc", "-std=gnu11", "-Os", f"-I{package / 'src'}", *sources, package / "examples" / "plain" / "main.c",
           "-lm", "-o", program])  # fmt: skip
-    assert_answer(call([program]), answer)
+    assert_output(call([program]), expected)
     fused = [*ARM_FLAGS, "-mfpu=fpv5-d16", "-mfloat-abi=hard", "-std=gnu11", "-O2", "-S", "-o", "-"]
     source = package / "src" / "digits_operators.c"
     assert not re.search(r"\bvfn?m[as]", call(["arm-none-eabi-gcc", *fused, source]))
@@ -192,33 +192,33 @@ def test_arduino_sketch_is_cpp(package: Path, tmp_path: Path) -> None:
         "void println(double, int); };\nextern Port Serial;\nvoid delay(unsigned long);\n"
     )
     (sketch,) = (package / "examples").rglob("*.ino")
-    made = tmp_path / "sketch.o"
+    object_file = tmp_path / "sketch.o"
     call(["arm-none-eabi-g++", "-std=gnu++11", "-Wall", "-Wextra", "-Werror", f"-I{package / 'src'}",
-          "-include", core, "-x", "c++", "-c", sketch, "-o", made])  # fmt: skip
-    assert "U digits_run" in call(["arm-none-eabi-nm", made]), "the sketch calls a C++ function"
+          "-include", core, "-x", "c++", "-c", sketch, "-o", object_file])  # fmt: skip
+    assert "U digits_run" in call(["arm-none-eabi-nm", object_file]), "the sketch calls a C++ function"
 
 
-def test_a_board_whose_int_has_16_bits_is_refused(package: Path) -> None:
-    words = ["-fsyntax-only", "-U__INT_MAX__", "-D__INT_MAX__=32767", package / "src" / "digits.c"]
-    done = subprocess.run(["arm-none-eabi-gcc", *words], capture_output=True, text=True, check=False)
-    assert "needs an int of 32 bits" in done.stderr
+def test_16_bit_int_is_refused(package: Path) -> None:
+    options = ["-fsyntax-only", "-U__INT_MAX__", "-D__INT_MAX__=32767", package / "src" / "digits.c"]
+    completed = subprocess.run(["arm-none-eabi-gcc", *options], capture_output=True, text=True, check=False)
+    assert "needs an int of 32 bits" in completed.stderr
 
 
-def test_zephyr_finds_what_it_wants(package: Path, tmp_path: Path) -> None:
+def test_zephyr_module_is_complete(package: Path, tmp_path: Path) -> None:
     module = yaml.safe_load((package / "zephyr" / "module.yml").read_text())
     assert module["name"] == "digits"
     folder = package / module["build"]["cmake"]
     assert "config UTVM_DIGITS\n" in (package / module["build"]["kconfig"]).read_text()
-    # Zephyr's own functions, made to print what they are given.
+    # Zephyr's functions, replaced by ones that print their arguments.
     script = tmp_path / "zephyr.cmake"
     names = ("include_directories", "library_named", "library_sources", "library_compile_options")
     script.write_text(
         "".join(f'function(zephyr_{name})\nmessage(STATUS "{name}=${{ARGV}}")\nendfunction()\n' for name in names)
         + f'set(CONFIG_UTVM_DIGITS y)\ninclude("{folder / "CMakeLists.txt"}")\n'
     )
-    said = dict(line.removeprefix("-- ").split("=", 1) for line in call(["cmake", "-P", script]).splitlines())
-    assert {(folder / path).resolve() for path in said["library_sources"].split(";")} == set(c_sources(package))
-    assert (folder / said["include_directories"] / "digits.h").is_file()
+    output = dict(line.removeprefix("-- ").split("=", 1) for line in call(["cmake", "-P", script]).splitlines())
+    assert {(folder / path).resolve() for path in output["library_sources"].split(";")} == set(c_sources(package))
+    assert (folder / output["include_directories"] / "digits.h").is_file()
 
 
 _PACKAGE = """
@@ -230,8 +230,8 @@ package_model(Path(sys.argv[1]), Path(sys.argv[2]))
 
 
 @pytest.mark.slow
-def test_two_processes_and_folders_give_the_same_bytes(tmp_path: Path) -> None:
-    made = []
+def test_packages_of_two_processes_are_equal(tmp_path: Path) -> None:
+    archives = []
     for number, mask in enumerate(("022", "077")):
         folder = tmp_path / f"folder {number}"
         folder.mkdir()
@@ -245,18 +245,18 @@ def test_two_processes_and_folders_give_the_same_bytes(tmp_path: Path) -> None:
         }
         command = ["sh", "-c", f'umask {mask}; exec "$@"', "sh", sys.executable, "-c", _PACKAGE, str(DIGITS)]
         subprocess.run([*command, str(path)], cwd=folder, env=environment, check=True, timeout=300)
-        made.append(path.read_bytes())
-    assert made[0] == made[1]
+        archives.append(path.read_bytes())
+    assert archives[0] == archives[1]
 
 
-def test_the_only_date_is_the_one_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_date_epoch_is_the_only_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(DIGITS)
     library = compile_model(model)
     undated = write_package(library, tmp_path / "a.tar", model=model).read_bytes()
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     package = unpack(write_package(library, tmp_path / "b.tar", model=model), tmp_path / "b")
-    facts = json.loads((package / "metadata.json").read_text())
-    assert facts["modules"]["digits"]["export_datetime"] == "2023-11-14 22:13:20Z"
+    metadata = json.loads((package / "metadata.json").read_text())
+    assert metadata["modules"]["digits"]["export_datetime"] == "2023-11-14 22:13:20Z"
     assert (package / "README.md").stat().st_mtime == 1700000000
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     assert write_package(library, tmp_path / "c.tar", model=model).read_bytes() == undated
@@ -265,7 +265,7 @@ def test_the_only_date_is_the_one_asked_for(tmp_path: Path, monkeypatch: pytest.
         write_package(library, tmp_path / "d.tar", model=model)
 
 
-def test_terms_are_stated_everywhere(tmp_path: Path) -> None:
+def test_terms_are_in_all_files(tmp_path: Path) -> None:
     model = load(DIGITS)
     terms = Terms("2.3.4", "Ada <ada@example.org>", "https://example.org/net", "MIT", "CC-BY-4.0")
     counts = {"8.9": 6}
@@ -276,18 +276,18 @@ def test_terms_are_stated_everywhere(tmp_path: Path) -> None:
     assert "NOASSERTION" not in licence
     assert "version=2.3.4\nauthor=Ada <ada@example.org>\n" in (package / "library.properties").read_text()
     assert "VERSION 2.3.4 " in (package / "CMakeLists.txt").read_text()
-    own = json.loads((package / "metadata.json").read_text())["utvm"]
-    assert own["licenses"] == {"code": "MIT", "weights": "CC-BY-4.0"}
-    assert own["misra"] == counts
+    details = json.loads((package / "metadata.json").read_text())["utvm"]
+    assert details["licenses"] == {"code": "MIT", "weights": "CC-BY-4.0"}
+    assert details["misra"] == counts
 
 
-def test_terms_that_nobody_stated_are_not_invented(package: Path) -> None:
+def test_missing_terms_are_noassertion(package: Path) -> None:
     licence = (package / "LICENSE").read_text()
     assert licence.count("SPDX-License-Identifier: NOASSERTION\n") == 1
     assert "to settle them with the owner of the model.\n" in licence
 
 
-def test_the_code_comes_with_the_text_of_its_licence(package: Path) -> None:
+def test_package_has_the_licence_of_the_code(package: Path) -> None:
     licence = (package / "LICENSE").read_text()
     assert "All other files\n    SPDX-License-Identifier: Apache-2.0\n" in licence
     assert licence.endswith((ROOT / "LICENSE").read_text().rstrip("\n") + "\n")
@@ -296,12 +296,12 @@ def test_the_code_comes_with_the_text_of_its_licence(package: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("version", "1.0"), ("version", "01.0.0"), ("author", " "), ("url", "a\nname=b")]
 )
-def test_terms_that_would_break_a_file_are_refused(field: str, value: str) -> None:
+def test_invalid_terms_are_refused(field: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"a package's {field} cannot be"):
         Terms(**{field: value})
 
 
-def test_examples_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_invalid_examples_are_refused(tmp_path: Path) -> None:
     model = load(DIGITS)
     library = compile_model(model)
     for example in ([], [IMAGE[0]], [IMAGE.astype("int8")]):
@@ -312,10 +312,10 @@ def test_examples_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_name_that_cmake_keeps_for_itself_works(answer: np.ndarray, tmp_path: Path) -> None:
+def test_name_reserved_by_cmake_works(expected: np.ndarray, tmp_path: Path) -> None:
     model = load(DIGITS)
     archive = write_package(compile_model(model, name="test"), tmp_path / "t.tar", model=model, example=[IMAGE])
     package = unpack(archive, tmp_path / "t")
     call(["cmake", "-S", package, "-B", tmp_path / "build"])
     call(["cmake", "--build", tmp_path / "build", "--target", "test_model_example"])
-    assert_answer(call([tmp_path / "build" / "test_model_example"]), answer)
+    assert_output(call([tmp_path / "build" / "test_model_example"]), expected)

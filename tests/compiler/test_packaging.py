@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models inside other files, and files that are no model: read, or refused with the next step."""
+"""Models inside other files are read; files without a model are refused with a hint."""
 
 import gzip
 import io
@@ -27,8 +27,8 @@ def model() -> bytes:
 
 
 def c_array(content: bytes, name: str = "g_model") -> bytes:
-    """Return the C source that ``xxd -i`` would write, with what people add to it."""
-    lines = [", ".join(f"0x{byte:02x}" for byte in content[at : at + 12]) for at in range(0, len(content), 12)]
+    """C source as written by ``xxd -i``, with common additions."""
+    lines = [", ".join(f"0x{byte:02x}" for byte in content[start : start + 12]) for start in range(0, len(content), 12)]
     body = ",\n  ".join(lines)
     attributes = "__attribute__((aligned(16)))"
     return (
@@ -67,10 +67,10 @@ EDGE_IMPULSE = archive(
         ("m.zip", EDGE_IMPULSE),
     ],
 )
-def test_a_model_inside_another_file(name: str, content: bytes, tmp_path: Path) -> None:
+def test_model_inside_another_file_is_read(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    read = load(tmp_path / name)
-    assert (read.format, read.name, read.content) == ("tflite", "m", model())
+    loaded = load(tmp_path / name)
+    assert (loaded.format, loaded.name, loaded.content) == ("tflite", "m", model())
 
 
 @pytest.mark.parametrize(
@@ -103,26 +103,26 @@ def test_a_model_inside_another_file(name: str, content: bytes, tmp_path: Path) 
         ("m.xml", b'<?xml version="1.0"?>\n<net name="m">', "OpenVINO"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_model(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_file_without_a_model_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         load(tmp_path / name)
 
 
-def test_a_folder_of_tensorflow(tmp_path: Path) -> None:
+def test_saved_model_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"x")
     with pytest.raises(ConfigError, match="is a TensorFlow SavedModel"):
         load(tmp_path)
 
 
-def test_gzip_that_becomes_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_gzip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging, "_MAX_BYTES", 1000)
     (tmp_path / "m.gz").write_bytes(gzip.compress(bytes(1001)))
     with pytest.raises(ConfigError, match="is too large for any board"):
         load(tmp_path / "m.gz")
 
 
-def test_an_array_of_numpy(tmp_path: Path) -> None:
+def test_numpy_array_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", np.zeros(3))
     with pytest.raises(ConfigError, match=r"not a model\n  hint: give it with --input"):
         load(tmp_path / "m.npy")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that TensorFlow Lite Micro's compressor packed, against that library's kernels, bit for bit."""
+"""Weights packed by TensorFlow Lite Micro's compressor equal that library's kernels, bit for bit."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,12 +20,12 @@ Array = npt.NDArray[np.generic]
 
 
 def _model(dtype: str, packed: tuple[Array, bytes] | None, weights: Array, scales: list[float], axis: int) -> bytes:
-    """Return a model that adds weights to its input; they come out of a TFLM_DECODE if they are packed."""
+    """A model that adds weights to its input; packed weights are unpacked by a TFLM_DECODE."""
     builder = Builder()
     quantised = {"int8": {"scale": 0.5}, "int16": {"scale": 1 / 4096}}.get(dtype, {})
     builder.tensor("x", weights.shape, dtype, **quantised)
-    own = {"scale": scales, "axis": axis} if scales else quantised
-    builder.tensor("w", weights.shape, dtype, None if packed else weights, **own)
+    quantisation = {"scale": scales, "axis": axis} if scales else quantised
+    builder.tensor("w", weights.shape, dtype, None if packed else weights, **quantisation)
     builder.tensor("y", weights.shape, dtype, **quantised)
     if packed:
         content, table = packed
@@ -37,41 +37,41 @@ def _model(dtype: str, packed: tuple[Array, bytes] | None, weights: Array, scale
 
 
 def _check(content: bytes, shape: tuple[int, ...], dtype: str, directory: Path) -> None:
-    given = np.random.default_rng(5).integers(-100, 100, shape).astype(dtype)
+    inputs = np.random.default_rng(5).integers(-100, 100, shape).astype(dtype)
     interpreter = runtime.Interpreter.from_bytes(content, arena_size=1 << 18)
-    interpreter.set_input(given, 0)
+    interpreter.set_input(inputs, 0)
     interpreter.invoke()
-    (result,) = HostLibrary(compile_model(from_tflite(content, "m")), directory)(given)
+    (result,) = HostLibrary(compile_model(from_tflite(content, "m")), directory)(inputs)
     np.testing.assert_array_equal(result, interpreter.get_output(0))
     assert len(np.unique(result)) > 2
 
 
 def _bits(text: str) -> Array:
-    """Return bits as bytes, in whole words."""
+    """Bits packed into bytes, in complete 32-bit words."""
     return np.packbits(np.array([int(bit) for bit in text.ljust(-(-len(text) // 32) * 32 + 32, "0")], np.uint8))
 
 
-def _pruned(weights: Array) -> tuple[Array, bytes]:
-    given = weights != 0
-    return _bits("".join("01"[int(bit)] for bit in given.ravel())), bytes([2, 1, 0, 0, 1, *[0] * 11]) + weights[
-        given
+def _prune(weights: Array) -> tuple[Array, bytes]:
+    nonzero = weights != 0
+    return _bits("".join("01"[int(bit)] for bit in nonzero.ravel())), bytes([2, 1, 0, 0, 1, *[0] * 11]) + weights[
+        nonzero
     ].tobytes()
 
 
 def _codes(weights: Array) -> dict[int, str]:
-    """Return Huffman's codes."""
+    """Huffman codes of the weights."""
     trees = [
         (count, number, {value: ""}) for number, (value, count) in enumerate(Counter(weights.ravel().tolist()).items())
     ]
     while len(trees) > 1:
-        one, other, *trees = sorted(trees, key=lambda tree: tree[:2])
-        codes = {value: bit + code for bit, tree in (("0", one), ("1", other)) for value, code in tree[2].items()}
-        trees.append((one[0] + other[0], other[1], codes))
+        low, high, *trees = sorted(trees, key=lambda tree: tree[:2])
+        codes = {value: bit + code for bit, tree in (("0", low), ("1", high)) for value, code in tree[2].items()}
+        trees.append((low[0] + high[0], high[1], codes))
     return trees[0][2]
 
 
 def _tables(codes: dict[int, str], size: int, shift: int) -> list[int]:
-    """Return a table of codes' first bits, and behind it those of their rest."""
+    """A table for the first bits of codes, followed by the tables of the remaining bits."""
     entries = [0] * (1 << size)
     for start in range(1 << size):
         prefix = format(start, f"0{size}b")
@@ -95,24 +95,24 @@ def _huffman(weights: Array, wide: bool, first: int = 3) -> tuple[Array, bytes]:
     return _bits(text), bytes([1, 1, 0, 0, 1, wide | first - 1 << 4, *[0] * 10]) + tables.tobytes()
 
 
-def _skewed(dtype: str) -> Array:
+def skewed_weights(dtype: str) -> Array:
     draw = np.random.default_rng(3)
     return np.round(draw.normal(0, 9, (6, 5, 7)) ** 3 / 40).clip(-128, 127).astype(dtype)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "wide"), [("int8", False), ("int8", True), ("int16", True)])
-def test_huffman_s_codes(dtype: str, wide: bool, tmp_path: Path) -> None:
-    weights = _skewed(dtype)
+def test_huffman_codes_are_decoded(dtype: str, wide: bool, tmp_path: Path) -> None:
+    weights = skewed_weights(dtype)
     content = _model(dtype, _huffman(weights, wide), weights, [], 0)
     _check(content, weights.shape, dtype, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "float32"])
-def test_pruned_weights(dtype: str, tmp_path: Path) -> None:
-    weights = np.where(np.random.default_rng(4).random((6, 5, 7)) < 0.6, 0, _skewed(dtype)).astype(dtype)
-    _check(_model(dtype, _pruned(weights), weights, [], 0), weights.shape, dtype, tmp_path)
+def test_pruned_weights_are_decoded(dtype: str, tmp_path: Path) -> None:
+    weights = np.where(np.random.default_rng(4).random((6, 5, 7)) < 0.6, 0, skewed_weights(dtype)).astype(dtype)
+    _check(_model(dtype, _prune(weights), weights, [], 0), weights.shape, dtype, tmp_path)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_pruned_weights(dtype: str, tmp_path: Path) -> None:
     "width", [1, 4, 7, *(pytest.param(width, marks=pytest.mark.nightly) for width in (2, 3, 5, 6))]
 )
 @pytest.mark.parametrize("axis", [None, 0, 3], ids=["whole", "first", "last"])
-def test_tables_of_the_package_s_own_compressor(width: int, axis: int | None, tmp_path: Path) -> None:
+def test_tables_of_the_compressor_are_decoded(width: int, axis: int | None, tmp_path: Path) -> None:
     draw = np.random.default_rng(width)
     operator = "DEPTHWISE_CONV_2D" if axis == 3 else "CONV_2D"
     shape = (1, 3, 5, 6) if axis == 3 else (6, 3, 5, 2)
@@ -140,12 +140,12 @@ def test_tables_of_the_package_s_own_compressor(width: int, axis: int | None, tm
     _check(content, (1, 3, 5, channels), "int8", tmp_path)
 
 
-@pytest.mark.parametrize("place", [0, 1, 4, 5], ids=["type", "version", "own version", "width"])
-def test_damaged_tables_are_refused_by_name(place: int) -> None:
-    weights = _skewed("int8")
+@pytest.mark.parametrize("index", [0, 1, 4, 5], ids=["type", "version", "own version", "width"])
+def test_damaged_tables_are_refused_by_name(index: int) -> None:
+    weights = skewed_weights("int8")
     packed, table = _huffman(weights, False)
     damaged = bytearray(table)
-    damaged[place] = 0x7F
+    damaged[index] = 0x7F
     with pytest.raises(CompileError, match=r"TFLM_DECODE \(at w\): its packed weights are damaged") as caught:
         from_tflite(_model("int8", (packed[:40], bytes(damaged)), weights, [], 0), "m")
     assert "before it was compressed" in caught.value.hint

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory planning: nothing that is alive at the same time shares bytes, unless it may, and little is wasted."""
+"""Memory planning: tensors that are live at the same time share no bytes, except allowed overlaps; little is wasted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Example:
-    """A graph whose step i is function fi and writes one tensor, and what the planner must know of it."""
+    """A graph in which step i calls function fi and writes one tensor, with the planner's inputs."""
 
     graph: Graph
     workspaces: dict[str, int]
@@ -38,15 +38,15 @@ def chain(
     overlaps: list[tuple[int | None, ...]] | None = None,
     inputs: int = 1,
 ) -> Example:
-    """Make a graph of tensors: the first are inputs, the last is the output, step i makes tensor inputs + i.
+    """A graph of tensors: the first are inputs, the last is the output, step i writes tensor inputs + i.
 
     Args:
-        sizes: bytes of the tensors.
-        edges: for each step the tensors that it reads; by default the one before.
+        sizes: sizes of the tensors in bytes.
+        edges: tensors that each step reads; by default the previous tensor.
     """
     count = len(sizes)
 
-    def place(number: int) -> Location:
+    def location(number: int) -> Location:
         if number < inputs:
             return Location("input", number)
         return Location("output", 0) if number == count - 1 else Location("buffer", number - inputs)
@@ -60,7 +60,7 @@ def chain(
         buffers=tensors(inputs, count - 1),
         constants=(),
         steps=tuple(
-            Step(f"f{number}", tuple(map(place, reads)), (place(number + inputs),))
+            Step(f"f{number}", tuple(map(location, reads)), (location(number + inputs),))
             for number, reads in enumerate(edges)
         ),
         outputs=tensors(count - 1, count),
@@ -91,10 +91,9 @@ def examples(draw: st.DrawFn) -> Example:
 
 
 class Simulation:
-    """Plays a plan byte by byte: who wrote each byte last, and is it still there when it is read?
+    """Runs a plan byte by byte and checks that each byte that is read still has its writer's value.
 
-    Independent of the planner's ideas of lifetimes and conflicts: it knows only what the steps do, in the order in
-    which they do it, and what an overlap promises.
+    It does not use the planner's lifetimes or conflicts: only the steps, their order, and the promises of overlaps.
     """
 
     def __init__(self, example: Example, plan: Plan) -> None:
@@ -107,8 +106,8 @@ class Simulation:
         for number in range(len(graph.inputs)):
             self._write(("input", number))
         for index, step in enumerate(graph.steps):
-            reads = [(place.kind, place.number) for place in step.reads]
-            (target,) = ((place.kind, place.number) for place in step.writes)
+            reads = [(location.kind, location.number) for location in step.reads]
+            (target,) = ((location.kind, location.number) for location in step.writes)
             for source in reads:
                 self._check(source, f"when step {index} begins")
             distances = self._example.overlaps.get(step.function, (None,) * len(reads))
@@ -142,7 +141,7 @@ class Simulation:
 
 @settings(deadline=None, max_examples=60)
 @given(examples())
-def test_every_byte_is_still_there_when_it_is_read(example: Example) -> None:
+def test_bytes_are_not_overwritten_before_they_are_read(example: Example) -> None:
     plan = example.plan()
     Simulation(example, plan).run()
     assert plan.lower_bound_bytes <= sum(plan.region_bytes.values())
@@ -150,16 +149,16 @@ def test_every_byte_is_still_there_when_it_is_read(example: Example) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(examples())
-def test_a_plan_is_within_five_percent_of_the_bound(example: Example) -> None:
+def test_plan_is_within_five_percent_of_the_bound(example: Example) -> None:
     plan = example.plan()
-    # Overlaps that forbid more than disjoint places do, and odd ends of alignment, are beyond the bound.
-    slack = 16 if not any(any(each or 0 for each in row) for row in example.overlaps.values()) else 400
+    # The bound ignores overlaps that need more space than disjoint blocks, and alignment.
+    slack = 16 if not any(any(distance or 0 for distance in row) for row in example.overlaps.values()) else 400
     assert plan.region_bytes["arena"] <= 1.05 * plan.lower_bound_bytes + slack
 
 
 @settings(deadline=None, max_examples=60)
 @given(examples(), st.integers(0, 1500), st.integers(0, 1500))
-def test_regions_are_kept_to(example: Example, fast: int, slow: int) -> None:
+def test_region_sizes_are_respected(example: Example, fast: int, slow: int) -> None:
     memory = Memory((Region("fast", fast), Region("slow", slow), Region("rest")), {"t0": "slow"})
     try:
         plan = example.plan(memory)
@@ -172,38 +171,38 @@ def test_regions_are_kept_to(example: Example, fast: int, slow: int) -> None:
     assert plan.blocks["input", 0].region == "slow"
 
 
-def test_a_chain_needs_two_buffers_however_long_it_is() -> None:
+def test_chain_needs_two_buffers() -> None:
     plan = chain([64] * 9).plan()
     assert (plan.region_bytes, plan.lower_bound_bytes) == ({"arena": 128}, 128)
 
 
-def test_a_chain_in_place_needs_one_buffer() -> None:
+def test_chain_in_place_needs_one_buffer() -> None:
     plan = chain([64] * 9, overlaps=[(0,)] * 8).plan()
     assert (plan.region_bytes, plan.lower_bound_bytes) == ({"arena": 64}, 64)
 
 
-def test_an_input_that_is_read_again_is_not_overwritten() -> None:
+def test_input_that_is_read_again_is_not_overwritten() -> None:
     plan = chain([64, 64, 64], edges=[[0], [0, 1]], overlaps=[(0,), (0, 0)]).plan()
     assert (plan.region_bytes, plan.lower_bound_bytes) == ({"arena": 128}, 128)
 
 
-def test_a_tensor_that_is_read_twice_must_be_free_for_both_uses() -> None:
+def test_tensor_read_twice_needs_both_overlaps() -> None:
     plan = chain([64, 64], edges=[[0, 0]], overlaps=[(0, None)]).plan()
     assert plan.region_bytes == {"arena": 128}
 
 
-def test_a_diagonal_overlap_begins_as_far_before_as_it_must() -> None:
+def test_diagonal_overlap_has_its_distance() -> None:
     plan = chain([1000, 1000], overlaps=[(48,)]).plan()
     assert (plan.region_bytes, plan.lower_bound_bytes) == ({"arena": 1048}, 1048)
     assert plan.blocks["input", 0].offset - plan.blocks["output", 0].offset == 48
 
 
-def test_a_workspace_takes_the_place_of_a_dead_buffer() -> None:
+def test_workspace_reuses_a_dead_buffer() -> None:
     plan = chain([160, 16, 16, 16], workspaces=[0, 0, 160]).plan()
     assert plan.region_bytes == {"arena": 192}
 
 
-def test_a_residual_network_reaches_the_bound() -> None:
+def test_residual_network_reaches_the_bound() -> None:
     # A block's input outlives two convolutions, then three tensors of different sizes follow.
     sizes = [3072, 16384, 16384, 16384, 8192, 8192, 8192, 4096, 4096, 64]
     edges = [[0], [1], [2, 1], [3], [4], [5, 3], [6], [7], [8]]
@@ -211,13 +210,13 @@ def test_a_residual_network_reaches_the_bound() -> None:
     assert plan.region_bytes["arena"] == plan.lower_bound_bytes == 3 * 16384
 
 
-def test_what_is_used_most_for_its_size_lies_in_fast_memory() -> None:
+def test_most_used_tensors_are_in_fast_memory() -> None:
     example = chain([100, 1000, 100, 100], edges=[[0], [1, 0], [0, 2]])
     plan = example.plan(Memory((Region("fast", 300), Region("slow"))))
     assert [plan.blocks[key].region for key in (("input", 0), ("buffer", 0), ("buffer", 1))] == ["fast", "slow", "fast"]
 
 
-def test_too_little_memory_names_region_need_and_room() -> None:
+def test_too_little_memory_names_region_and_sizes() -> None:
     example = chain([100, 1000, 100])
     with pytest.raises(DoesNotFitError, match=r"region slow has 900 bytes, .* need 1\d\d\d"):
         example.plan(Memory((Region("fast", 50), Region("slow", 900))))
@@ -225,7 +224,7 @@ def test_too_little_memory_names_region_need_and_room() -> None:
         example.plan(Memory((Region("fast", 50), Region("slow")), {"t1": "fast"}))
 
 
-def test_pins_of_what_is_not_there_are_refused() -> None:
+def test_unknown_pins_are_refused() -> None:
     with pytest.raises(CompileError, match="tensor nobody") as caught:
         chain([16, 16, 16]).plan(Memory(pins={"nobody": "arena"}))
     assert "t0, t1, t2" in caught.value.hint
@@ -234,12 +233,12 @@ def test_pins_of_what_is_not_there_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "2fast", "for", "inputs", "a b", "é", "_x"])
-def test_regions_have_names_that_c_can_use(name: str) -> None:
+def test_region_name_must_be_valid_in_c(name: str) -> None:
     with pytest.raises(ConfigError, match="memory region"):
         Region(name)
 
 
-def test_regions_that_cannot_be_told_apart_are_refused() -> None:
+def test_region_names_must_differ() -> None:
     with pytest.raises(ConfigError, match="different names"):
         Memory((Region("fast"), Region("FAST")))
     with pytest.raises(ConfigError, match="different names"):
@@ -254,12 +253,14 @@ def test_regions_that_cannot_be_told_apart_are_refused() -> None:
     st.lists(st.tuples(st.integers(1, 30), st.sampled_from(["int8", "int16", "float32", "float64"])), min_size=2),
     st.integers(0, 7),
 )
-def test_everything_begins_where_its_elements_may(shapes: list[tuple[int, str]], workspace: int) -> None:
-    # Each step reads all tensors before it: all of them are alive at the end, one behind the other.
+def test_blocks_are_aligned_to_their_elements(shapes: list[tuple[int, str]], workspace: int) -> None:
+    # Each step reads all earlier tensors, so all are live at the end.
     tensors = [Tensor(f"t{number}", (count,), dtype) for number, (count, dtype) in enumerate(shapes)]
-    places = [Location("input", 0), *(Location("buffer", number) for number in range(len(shapes) - 2))]
-    places.append(Location("output", 0))
-    steps = tuple(Step(f"f{number}", tuple(places[:number]), (places[number],)) for number in range(1, len(places)))
+    locations = [Location("input", 0), *(Location("buffer", number) for number in range(len(shapes) - 2))]
+    locations.append(Location("output", 0))
+    steps = tuple(
+        Step(f"f{number}", tuple(locations[:number]), (locations[number],)) for number in range(1, len(locations))
+    )
     graph = Graph((tensors[0],), tuple(tensors[1:-1]), (), steps, (tensors[-1],), {})
     plan = plan_memory(graph, {step.function: workspace for step in steps}, {})
     for (kind, number), block in plan.blocks.items():
@@ -267,5 +268,5 @@ def test_everything_begins_where_its_elements_may(shapes: list[tuple[int, str]],
             assert block.offset % 8 == 0
             continue
         tensor = {"input": graph.inputs, "buffer": graph.buffers, "output": graph.outputs}[kind][number]
-        # Four bytes at least: narrow elements are loaded four at once.
+        # At least four bytes: narrow elements are loaded four at once.
         assert block.offset % max(4, tensor.size_bytes // tensor.shape[0]) == 0

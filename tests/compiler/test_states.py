@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that keep something between runs: as TensorFlow Lite Micro does, on every executor, until they forget."""
+"""Models with state between runs equal TensorFlow Lite Micro with all executors, until a reset of the state."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ def _handles(builder: Builder, *names: str) -> None:
         builder.operator("VAR_HANDLE", [], [name], container="", shared_name=name)
 
 
-def beginning(assigned: bool = True) -> Builder:
-    """Return the graph that gives the sum its first value."""
+def initial_graph(assigned: bool = True) -> Builder:
+    """The graph that assigns the sum's initial value."""
     once = Builder()
     _handles(once, "sum")
     once.tensor("begin", (1, 4), "float32", BEGIN)
@@ -35,7 +35,7 @@ def beginning(assigned: bool = True) -> Builder:
 
 
 def streaming(assigned: bool = True, index: bool = False) -> bytes:
-    """Write a model that adds up its inputs, and gives its input of two runs ago."""
+    """A model that sums its inputs, and returns its input of two runs ago."""
     builder = Builder()
     for name in ("x", "old", "new", "last", "older"):
         builder.tensor(name, (1, 4), "float32")
@@ -49,49 +49,49 @@ def streaming(assigned: bool = True, index: bool = False) -> bytes:
     builder.operator("ASSIGN_VARIABLE", ["two", "last"], [])
     builder.operator("ASSIGN_VARIABLE", ["one", "x"], [])
     if not index:
-        return builder.finish(["x"], ["new", "older"], others=[(beginning(assigned), [], [])])
+        return builder.finish(["x"], ["new", "older"], others=[(initial_graph(assigned), [], [])])
     builder.tensor("at", (1,), "int32")
     builder.tensor("row", (1, 4), "float32")
     builder.operator("GATHER", ["new", "at"], ["row"])
-    return builder.finish(["x", "at"], ["row"], others=[(beginning(), [], [])])
+    return builder.finish(["x", "at"], ["row"], others=[(initial_graph(), [], [])])
 
 
-def _kernels_answers() -> list[list[np.ndarray]]:
+def run_kernels() -> list[list[np.ndarray]]:
     interpreter = runtime.Interpreter.from_bytes(streaming(), arena_size=1 << 16)
-    answers = []
+    results = []
     for step in STEPS:
         interpreter.set_input(step, 0)
         interpreter.invoke()
-        answers.append([np.array(interpreter.get_output(number)) for number in (0, 1)])
-    return answers
+        results.append([np.array(interpreter.get_output(number)) for number in (0, 1)])
+    return results
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("board", "executor"), [("host", "aot"), ("host", "graph"), ("stm32f746", "aot")])
-def test_states_last_until_the_model_forgets(board: str, executor: str) -> None:
+def test_states_last_until_a_reset(board: str, executor: str) -> None:
     library = compile_model(from_tflite(streaming(), "streaming"), executor=executor)
     assert library.state_bytes == 3 * 16 and len(library.inputs) == 1 and len(library.outputs) == 2
-    expected = _kernels_answers()
+    expected = run_kernels()
     np.testing.assert_array_equal(expected[0][0], BEGIN + STEPS[0])
     np.testing.assert_array_equal(expected[3][1], STEPS[1])
     with utvm.open(board, kind="auto" if board == "host" else "virtual") as connection:
         model = connection.load(library)
         for _ in range(2):
-            for step, wanted in zip(STEPS, expected, strict=True):
-                for got, right in zip(model.run(step).outputs, wanted, strict=True):
-                    np.testing.assert_array_equal(got, right)
+            for step, expected_outputs in zip(STEPS, expected, strict=True):
+                for output, golden in zip(model.run(step).outputs, expected_outputs, strict=True):
+                    np.testing.assert_array_equal(output, golden)
             model.forget()
 
 
-def test_the_reference_on_this_computer_keeps_the_same() -> None:
+def test_host_reference_has_the_same_states() -> None:
     model = reference(from_tflite(streaming(), "streaming"))
-    for step, wanted in zip(STEPS, _kernels_answers(), strict=True):
-        for got, right in zip(model([step]), wanted, strict=True):
-            np.testing.assert_array_equal(got, right)
+    for step, expected_outputs in zip(STEPS, run_kernels(), strict=True):
+        for output, golden in zip(model([step]), expected_outputs, strict=True):
+            np.testing.assert_array_equal(output, golden)
 
 
 @pytest.mark.slow
-def test_failed_run_leaves_nothing_and_states_stay() -> None:
+def test_failed_run_does_not_change_states() -> None:
     inside, outside = np.zeros(1, np.int32), np.full(1, 9, np.int32)
     plain = Builder()
     for name in ("x", "y"):
@@ -102,17 +102,17 @@ def test_failed_run_leaves_nothing_and_states_stay() -> None:
         with pytest.raises(BoardError, match="error code -16"):
             model.run(STEPS[3], outside)
         np.testing.assert_array_equal(model.run(STEPS[0], inside).outputs[0], BEGIN + STEPS[0])
-        other = connection.load(from_tflite(plain.finish(["x"], ["y"]), "plain"))
+        stateless = connection.load(from_tflite(plain.finish(["x"], ["y"]), "plain"))
         with pytest.raises(ConfigError, match="plain has no state between runs"):
-            other.forget()
+            stateless.forget()
 
 
-def test_what_is_assigned_at_the_beginning_must_be_constant() -> None:
+def test_initial_value_must_be_constant() -> None:
     with pytest.raises(CompileError, match="CALL_ONCE: its graph has ADD, where only constants may be assigned"):
         from_tflite(streaming(assigned=False), "bad")
 
 
-def test_a_variable_has_one_shape() -> None:
+def test_variable_has_one_shape() -> None:
     builder = Builder()
     builder.tensor("x", (1, 4), "float32")
     builder.tensor("old", (1, 3), "float32")
@@ -125,7 +125,7 @@ def test_a_variable_has_one_shape() -> None:
         from_tflite(builder.finish(["x"], ["y"]), "bad")
 
 
-def test_a_state_that_is_no_variable_is_refused() -> None:
+def test_state_must_be_a_variable() -> None:
     builder = Builder()
     for name, shape in (("x", (1, 2)), ("f", (1, 2)), ("t", (1, 3)), ("b", (1,)), ("s", (1, 3)), ("y", (1, 1))):
         builder.tensor(name, shape, "float32", None if name in "xsy" else 1.0)
@@ -134,8 +134,8 @@ def test_a_state_that_is_no_variable_is_refused() -> None:
         compile_model(from_tflite(builder.finish(["x", "s"], ["y"]), "bad"))
 
 
-def test_of_several_signatures_the_first_is_taken() -> None:
-    """As TFLM does: other graphs that nothing calls, even impossible ones, do not count."""
+def test_first_of_several_signatures_is_used() -> None:
+    """As in TFLM, unused graphs, even invalid ones, do not count."""
     first, second = Builder(), Builder()
     for builder, operator in ((first, "RELU"), (second, "NOT_AN_OPERATOR")):
         builder.tensor("x", (1, 4), "float32")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite models with shapes that they compute, and with an open batch."""
+"""TFLite models with computed shapes and an open batch."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from utvm.compiler import compile_model, from_tflite, load, reference
 from utvm.errors import CompileError, ConfigError
 
 
-def test_a_range_of_constants() -> None:
+def test_range_of_constants_is_folded() -> None:
     builder = Builder()
     builder.tensor("x", (1, 5), "float32")
     for name, number in (("start", 1.5), ("limit", 4.0), ("delta", 0.5)):
@@ -25,8 +25,8 @@ def test_a_range_of_constants() -> None:
     assert result.tolist() == [[0, 2, 5, 9, 14]]
 
 
-def test_a_chain_of_shapes() -> None:
-    """FILL with a shape that is computed: (rows of x, 2 * columns of x - 1)."""
+def test_chain_of_shapes_is_folded() -> None:
+    """FILL with a computed shape: (rows of x, 2 * columns of x - 1)."""
     builder = Builder()
     builder.tensor("x", (3, 4), "float32")
     constants = {"zero": [0], "one": [1], "two": [2], "both": [2]}
@@ -58,7 +58,7 @@ def test_a_chain_of_shapes() -> None:
     assert (result == x.sum(1, keepdims=True) + np.full((3, 7), 0.5)).all()
 
 
-def test_a_range_that_the_input_gives_is_refused() -> None:
+def test_range_from_an_input_is_refused() -> None:
     builder = Builder()
     builder.tensor("x", (), "int32")
     builder.tensor("zero", (), "int32", 0)
@@ -70,7 +70,7 @@ def test_a_range_that_the_input_gives_is_refused() -> None:
 
 
 def _open_batch(width: int = 4) -> bytes:
-    """Return a model of rows, the first dimension open, that reshapes them and back."""
+    """A model that reshapes rows with an open first dimension, and back."""
     builder = Builder()
     builder.tensor("x", (1, width, 2), "float32", signature=(-1, 4, 2))
     builder.tensor("to", (2,), "int32", [-1, 2])
@@ -85,7 +85,7 @@ def _open_batch(width: int = 4) -> bytes:
     return builder.finish(["x"], ["y"])
 
 
-def test_a_batch_is_set(tmp_path: Path) -> None:
+def test_batch_is_set(tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(_open_batch())
     model = load(tmp_path / "m.tflite", shapes={"x": (5, 4, 2)})
     x = np.arange(40, dtype=np.float32).reshape(5, 4, 2)
@@ -102,7 +102,7 @@ def test_a_batch_is_set(tmp_path: Path) -> None:
         ({"image": (5, 4, 2)}, "has no input 'image'\n  hint: inputs: x"),
     ],
 )
-def test_a_shape_that_does_not_fit(shapes: dict[str, tuple[int, ...]], message: str, tmp_path: Path) -> None:
+def test_mismatched_shape_is_refused(shapes: dict[str, tuple[int, ...]], message: str, tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(_open_batch())
     with pytest.raises(ConfigError, match=message):
         load(tmp_path / "m.tflite", shapes=shapes)

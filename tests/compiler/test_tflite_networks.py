@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole networks of TensorFlow Lite, in 8 bits and in 16, against the reference kernels: all outputs, all bits."""
+"""Complete networks of TensorFlow Lite, in 8 and 16 bits, equal the reference kernels in all outputs."""
 
 from pathlib import Path
 from typing import Any
@@ -15,35 +15,35 @@ from utvm.compiler.target import ANY, Target
 
 
 class _Network:
-    """Adds layers one behind the other; a tensor of 16 bits has 256 times finer steps than one of 8."""
+    """A chain of layers; 16-bit tensors have 256 times finer steps than 8-bit ones."""
 
     def __init__(self, dtype: str) -> None:
         self.builder = Builder()
         self.random = np.random.default_rng(16)
         self.dtype = dtype
-        self.fine = 1.0 if dtype == "int8" else 1 / 256
+        self.step = 1.0 if dtype == "int8" else 1 / 256
         self.scales: dict[str, float] = {}
 
     def tensor(self, name: str, shape: tuple[int, ...], scale: float, zero: int = 0) -> str:
-        """Add a tensor that is computed."""
-        self.scales[name] = scale * self.fine
+        """Add a computed tensor."""
+        self.scales[name] = scale * self.step
         zero = zero if self.dtype == "int8" else 0
         return self.builder.tensor(name, shape, self.dtype, scale=self.scales[name], zero_point=zero)
 
-    def layer(self, operator: str, source: str, result: str, shape: tuple[int, ...], axis: int, **how: Any) -> None:
-        """Add a layer with weights and a bias, whose quantised dimension is none that it has."""
+    def layer(self, operator: str, source: str, result: str, shape: tuple[int, ...], axis: int, **options: Any) -> None:
+        """Add a layer with weights and a bias; the bias has an invalid quantised dimension."""
         scales = self.random.uniform(0.002, 0.01, shape[axis]).astype(np.float32)
         weights, bias = f"{result}/w", f"{result}/b"
         self.builder.tensor(weights, shape, "int8", self.random.integers(-127, 128, shape), scale=scales, axis=axis)
         numbers = self.random.integers(-3000, 3000, shape[axis])
         wide = "int32" if self.dtype == "int8" else "int64"
-        own = scales * np.float32(self.scales[source])
-        self.builder.tensor(bias, (shape[axis],), wide, numbers, scale=own, axis=3)
-        self.builder.operator(operator, [source, weights, bias], [result], **how)
+        bias_scales = scales * np.float32(self.scales[source])
+        self.builder.tensor(bias, (shape[axis],), wide, numbers, scale=bias_scales, axis=3)
+        self.builder.operator(operator, [source, weights, bias], [result], **options)
 
 
 def network(dtype: str) -> bytes:
-    """Return a small network with a residual connection and two heads."""
+    """A small network with a residual connection and two heads."""
     net = _Network(dtype)
     net.tensor("x", (1, 8, 8, 3), 0.05, 3)
     net.tensor("c", (1, 8, 8, 8), 0.08, -5)
@@ -70,11 +70,13 @@ def network(dtype: str) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [ANY, Target(extensions=("dsp",))], ids=["plain", "dsp"])
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_a_network_has_the_kernels_bits_in_integers_alone(dtype: str, target: Target, tmp_path: Path) -> None:
+def test_integer_network_equals_the_kernels(dtype: str, target: Target, tmp_path: Path) -> None:
     content = network(dtype)
     limits = np.iinfo(dtype)
     image = np.random.default_rng(7).integers(limits.min, limits.max + 1, (1, 8, 8, 3)).astype(dtype)
     library = compile_model(from_tflite(content, "m"), target=target)
     (expected,) = tflite_micro(content, [[image]], 3)
     assert not library.leftovers
-    assert [each.tolist() for each in HostLibrary(library, tmp_path)(image)] == [each.tolist() for each in expected]
+    assert [output.tolist() for output in HostLibrary(library, tmp_path)(image)] == [
+        expected_output.tolist() for expected_output in expected
+    ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each operator of TensorFlow Lite through the frontend, against the kernels of TensorFlow Lite Micro.
+"""All operators of TensorFlow Lite through the frontend, against the kernels of TensorFlow Lite Micro.
 
-The model runs on this computer by TVM's LLVM backend, its integers as the reference kernels compute them.
+The model runs on this computer by TVM's LLVM backend, with the integers of the reference kernels.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ INT8 = {"scale": 0.05, "zero_point": -3}
 
 @dataclass(frozen=True)
 class Case:
-    """A model and how close its results must be, in steps of the output."""
+    """A model and the allowed difference of its results, in steps of the output."""
 
     content: bytes
     steps: int = 0
@@ -43,9 +43,9 @@ def model(
     """Build a model of one operator.
 
     Args:
-        shapes: of the inputs that are not constant, in order.
+        shapes: shapes of the inputs that are not constant, in order.
         constants: operands by position: int32 arrays, for shapes and axes.
-        scales, zeros: of all inputs, and of the outputs.
+        scales, zeros: quantisation of all inputs, and of the outputs.
     """
     builder, names = Builder(), []
     quantised = dtype in ("int8", "int16", "uint8")
@@ -73,7 +73,7 @@ def model(
 def layer(
     operator: str, shape: Shape, weights: Shape, result: Shape, channels: int, *, axis: int, **options: Any
 ) -> bytes:
-    """Build an int8 model of one layer with weights for each channel and a bias."""
+    """An int8 model of one layer with per-channel weights and a bias."""
     builder = Builder()
     weight_scales = RANDOM.uniform(0.001, 0.01, channels).astype(np.float32)
     builder.tensor("in", shape, "int8", **INT8)
@@ -188,7 +188,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_equals_the_reference_kernel(name: str) -> None:
+def test_operator_equals_the_reference_kernel(name: str) -> None:
     case = CASES[name]()
     interpreter = runtime.Interpreter.from_bytes(case.content)
     inputs = []

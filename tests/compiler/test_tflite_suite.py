@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow Lite's layers: the bits of the reference kernels, or refused by name; none wrong."""
+"""TensorFlow Lite's layers equal the reference kernels, or are refused for a listed reason."""
 
 from pathlib import Path
 
@@ -22,85 +22,85 @@ _WITH_DSP = tuple(
 )
 
 
-def surprises(names: list[str], number: int, directory: Path, target: Target = ANY) -> list[str]:
-    """Return what differs from what is written down of some layers."""
+def failures_of(names: list[str], number: int, directory: Path, target: Target = ANY) -> list[str]:
+    """Differences between the outcomes of layers and the lists."""
     known = tflite_suite.lists()
     reasons = {layer: reason for reason, layers in known["refused"].items() for layer in layers}
-    found = []
+    failures = []
     for layer, outcome in tflite_suite.judge(tflite_suite.cases(names, number), directory, target).items():
         reason = reasons.get(layer)
         if outcome.verdict == "wrong":
-            found.append(f"{layer}, number {number}, is wrong: {outcome.text}")
+            failures.append(f"{layer}, number {number}, is wrong: {outcome.text}")
         elif outcome.verdict == "right" and (reason or layer in known["beyond"]):
-            found.append(f"{layer} is right: take it off the lists")
+            failures.append(f"{layer} is right: take it off the lists")
         elif outcome.verdict == "refused" and (not reason or reason not in outcome.text):
-            found.append(f"{layer}, number {number}, is refused for another reason than is listed: {outcome.text}")
+            failures.append(f"{layer}, number {number}, is refused for another reason than is listed: {outcome.text}")
         elif any(word in outcome.text for word in FOREIGN):
-            found.append(f"{layer}, number {number}: somebody else's words: {outcome.text}")
-    return found
+            failures.append(f"{layer}, number {number}: somebody else's words: {outcome.text}")
+    return failures
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_each_layer_equals_the_kernels_or_is_refused_as_listed(batch: int, tmp_path: Path) -> None:
+def test_layers_equal_the_kernels_or_are_refused(batch: int, tmp_path: Path) -> None:
     names = tflite_suite.layers()[batch::BATCHES]
     known = tflite_suite.lists()
-    assert not surprises([each for each in names if each not in known["beyond"]], 0, tmp_path)
+    assert not failures_of([layer for layer in names if layer not in known["beyond"]], 0, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2])
-def test_so_have_those_whose_kernels_are_chosen_for_a_dsp(number: int, tmp_path: Path) -> None:
-    assert not surprises(list(_WITH_DSP), number, tmp_path, DSP)
+def test_dsp_layers_equal_the_kernels(number: int, tmp_path: Path) -> None:
+    assert not failures_of(list(_WITH_DSP), number, tmp_path, DSP)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [13, 15, 21])
-def test_a_state_of_8_bits_runs_over_where_the_kernel_s_does(number: int, tmp_path: Path) -> None:
-    """Seen to end at the largest number, where the kernel adds the zero point to what it has clamped."""
-    assert not surprises(["SVDF/int8"], number, tmp_path)
+def test_8_bit_state_saturates_like_the_kernel(number: int, tmp_path: Path) -> None:
+    """At the largest number the kernel adds the zero point after it clamps."""
+    assert not failures_of(["SVDF/int8"], number, tmp_path)
 
 
-def _each_number(operator: str, tensors: list[tuple[Spec, Spec]], directory: Path) -> set[str]:
-    """Return the verdicts on an operator that is given each number of its type, between these tensors."""
+def verdicts_on_all_numbers(operator: str, tensors: list[tuple[Spec, Spec]], directory: Path) -> set[str]:
+    """Verdicts on an operator for all numbers of its type, between these tensors."""
     limits = np.iinfo(tensors[0][0].dtype)
     numbers = np.arange(limits.min, limits.max + 1).astype(limits.dtype)
     batch = []
     for count, (data, output) in enumerate(tensors):
         content = Layer([data], [output]).content(operator)
         batch.append(tflite_suite.Case(f"{operator} {count}", f"m{count}", content, [([numbers], [])]))
-    tflite_suite.ask(batch)
-    return {each.verdict for each in tflite_suite.judge(batch, directory).values()}
+    tflite_suite.compute_references(batch)
+    return {outcome.verdict for outcome in tflite_suite.judge(batch, directory).values()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", ["ABS", "ELU", "RSQRT"])
-def test_so_has_each_of_256_numbers(operator: str, tmp_path: Path) -> None:
-    zero = -128 if operator == "RSQRT" else -7  # Of what is negative there is no root.
+def test_all_256_numbers_equal_the_kernels(operator: str, tmp_path: Path) -> None:
+    zero = -128 if operator == "RSQRT" else -7  # Negative numbers have no root.
     factors = ((0.02, 0.4), (0.02, 1.0), (0.11, 0.9), (0.5, 0.4), (0.1, 3.0))
     tensors = [
         (Spec((256,), "int8", scale, zero), Spec((256,), "int8", scale * factor, 5)) for scale, factor in factors
     ]
-    assert _each_number(operator, tensors, tmp_path) == {"right"}
+    assert verdicts_on_all_numbers(operator, tensors, tmp_path) == {"right"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("operator", "scale", "zero"), [("LOGISTIC", 1 / 256, -128), ("TANH", 1 / 128, 0)])
-def test_so_has_each_of_256_numbers_of_a_saturating_one(operator: str, scale: float, zero: int, tmp_path: Path) -> None:
-    # From 8 on, a step is more than the kernels' numbers hold.
+def test_saturating_operator_equals_the_kernels(operator: str, scale: float, zero: int, tmp_path: Path) -> None:
+    # For steps from 8 on, the kernels' numbers overflow.
     tensors = [
         (Spec((256,), "int8", coarse, -7), Spec((256,), "int8", scale, zero)) for coarse in (0.02, 0.9, 7.9, 8, 20)
     ]
-    assert _each_number(operator, tensors, tmp_path) == {"right"}
+    assert verdicts_on_all_numbers(operator, tensors, tmp_path) == {"right"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", ["LOGISTIC", "TANH"])
-def test_so_has_each_of_65536_numbers(operator: str, tmp_path: Path) -> None:
+def test_all_65536_numbers_equal_the_kernels(operator: str, tmp_path: Path) -> None:
     result = Spec((1 << 16,), "int16", 1 / 32768, 0)
     scales = (2e-5, 1 / 4096, 2.46e-4, 3.89e-4, 0.003, 1 / 1024)
     tensors = [(Spec((1 << 16,), "int16", scale, 0), result) for scale in scales]
-    assert _each_number(operator, tensors, tmp_path) == {"right"}
+    assert verdicts_on_all_numbers(operator, tensors, tmp_path) == {"right"}
 
 
 _STORED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "PRELU", "PADV2", "SVDF")
@@ -112,13 +112,13 @@ def test_half_float_weights_equal_widened_ones(tmp_path: Path) -> None:
     for count, row in enumerate((*_STORED, "UNIDIRECTIONAL_SEQUENCE_LSTM")):
         draw = Draw(f"{row}/float32/0", "float32")
         layer = LAYERS[row][0](draw).in_halves()
-        given = [draw.values(each.shape, each) for each in layer.inputs if each is not None and each.is_given]
-        batch.append(tflite_suite.Case(row, f"m{count}", layer.content(row), [(given, [])]))
+        inputs = [draw.values(spec.shape, spec) for spec in layer.inputs if spec is not None and spec.is_input]
+        batch.append(tflite_suite.Case(row, f"m{count}", layer.content(row), [(inputs, [])]))
         halves.append(layer.content(row, halves=True))
-    tflite_suite.ask(batch)
+    tflite_suite.compute_references(batch)
     for case, content in zip(batch, halves, strict=True):
         case.content = content
-    assert {each.verdict for each in tflite_suite.judge(batch, tmp_path).values()} == {"right"}
+    assert {outcome.verdict for outcome in tflite_suite.judge(batch, tmp_path).values()} == {"right"}
 
 
 @pytest.mark.slow
@@ -127,12 +127,12 @@ def test_int16_values_are_concatenated_without_rescaling(tmp_path: Path) -> None
     content = Layer(parts, [Spec((2, 8), "int16", 0.003, 0)], {"axis": 1}).content("CONCATENATION")
     numbers = [np.arange(-2000, 2000, 400, dtype=np.int16).reshape(2, 5), np.full((2, 3), 999, np.int16)]
     batch = [tflite_suite.Case("joined", "m", content, [(numbers, [])])]
-    tflite_suite.ask(batch)
-    assert {each.verdict for each in tflite_suite.judge(batch, tmp_path).values()} == {"right"}
+    tflite_suite.compute_references(batch)
+    assert {outcome.verdict for outcome in tflite_suite.judge(batch, tmp_path).values()} == {"right"}
 
 
 @pytest.mark.slow
-def test_a_part_that_nothing_reads_is_not_computed(tmp_path: Path) -> None:
+def test_unread_part_of_a_split_is_not_computed(tmp_path: Path) -> None:
     builder = Builder()
     builder.tensor("x", (2, 6), "float32")
     builder.tensor("axis", (), "int32", 1)
@@ -148,5 +148,5 @@ def test_a_part_that_nothing_reads_is_not_computed(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("number", range(1, 25))
 @pytest.mark.parametrize("target", [ANY, DSP], ids=["plain", "dsp"])
-def test_so_has_each_layer_in_other_shapes(number: int, target: Target, tmp_path: Path) -> None:
-    assert not surprises(tflite_suite.layers(), number, tmp_path, target)
+def test_layers_equal_the_kernels_in_many_shapes(number: int, target: Target, tmp_path: Path) -> None:
+    assert not failures_of(tflite_suite.layers(), number, tmp_path, target)

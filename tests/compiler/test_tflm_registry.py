@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators that TensorFlow Lite Micro's Python package registers, by its own names: here, or excepted."""
+"""Operators registered by TensorFlow Lite Micro's Python package are supported, or excepted."""
 
 import re
 from pathlib import Path
@@ -30,12 +30,12 @@ EXCEPTED = {
 
 
 def registered() -> set[str]:
-    """Return the names of all ``Register_NAME`` functions, from the C++ symbols of the package's library."""
+    """Names of all ``Register_NAME`` functions, from the C++ symbols of the package's library."""
     (library,) = Path(tflite_micro.__file__).parent.rglob("_runtime*.so")
     content = library.read_bytes()
     names = set()
-    for found in re.finditer(rb"(\d+)Register_", content):
-        symbol = content[found.end(1) : found.end(1) + int(found[1])].decode("ascii", "replace")
+    for match in re.finditer(rb"(\d+)Register_", content):
+        symbol = content[match.end(1) : match.end(1) + int(match[1])].decode("ascii", "replace")
         if re.fullmatch(r"Register_[A-Z0-9_]+", symbol):
             names.add(symbol.removeprefix("Register_"))
     return names
@@ -46,7 +46,7 @@ def _registered_name(operator: str) -> str:
     return "_".join(words).upper() if operator.startswith("Signal") else operator
 
 
-def test_every_registered_operator_is_drawn_or_excepted() -> None:
+def test_registered_operators_are_tested_or_excepted() -> None:
     handled = {_registered_name(operator_of(row)) for row in LAYERS}
     typed = {f"{name}_{kind}" for name in ("RFFT", "IRFFT", "OVERLAP_ADD") for kind in ("INT16", "INT32", "FLOAT")}
     names = registered()
@@ -67,7 +67,7 @@ def test_excepted_operator_is_refused_by_name(operator: str) -> None:
 
 
 @pytest.mark.parametrize("length", [9, 14])  # The kernels end with a segmentation fault at both.
-def test_an_fft_length_at_which_the_kernels_crash_is_refused(length: int) -> None:
+def test_fft_length_that_crashes_the_kernels_is_refused(length: int) -> None:
     builder = Builder()
     builder.tensor("x", (length,), "float32")
     builder.tensor("y", (length // 2 * 2 + 2,), "float32")
@@ -76,7 +76,7 @@ def test_an_fft_length_at_which_the_kernels_crash_is_refused(length: int) -> Non
         compile_model(from_tflite(builder.finish(["x"], ["y"]), "m"))
 
 
-def test_a_circular_buffer_that_ends_runs_early_is_refused() -> None:
+def test_circular_buffer_that_ends_runs_early_is_refused() -> None:
     builder = Builder()
     builder.tensor("x", (1, 1, 1, 4), "int8", scale=0.1)
     builder.tensor("y", (1, 3, 1, 4), "int8", scale=0.1, variable=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float sums in tiles: each result has the bits that numpy gives when it adds up one product after the other."""
+"""Float sums in tiles equal numpy's sequential sums, bit for bit."""
 
 import itertools
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ FPU = Target("cortex-m7", ("dsp", "fpu"))
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution; extents as ONNX has them."""
+    """A convolution, with extents as in ONNX."""
 
     channels: int = 3
     outputs: int = 4
@@ -36,32 +36,32 @@ class Shape:
     dilation: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     group: int = 1
-    behind: str = ""
+    activation: str = ""
 
 
-# Extents that tiles divide, and such as leave something over on one axis, and on both.
+# Extents that tiles divide, and extents with a remainder on one or both axes.
 SHAPES = [
     Shape(),
-    Shape(outputs=8, image=(8, 10), pads=(1, 1, 1, 1), behind="Relu"),
-    Shape(channels=5, outputs=7, image=(11, 13), filter=(5, 5), pads=(2, 2, 2, 2), behind="Relu"),
-    Shape(channels=16, outputs=9, image=(6, 5), filter=(1, 1), behind="Sigmoid"),
+    Shape(outputs=8, image=(8, 10), pads=(1, 1, 1, 1), activation="Relu"),
+    Shape(channels=5, outputs=7, image=(11, 13), filter=(5, 5), pads=(2, 2, 2, 2), activation="Relu"),
+    Shape(channels=16, outputs=9, image=(6, 5), filter=(1, 1), activation="Sigmoid"),
     Shape(outputs=13, image=(17, 6), filter=(2, 4), strides=(2, 1), dilation=(1, 2), pads=(1, 0, 2, 1)),
-    Shape(channels=6, outputs=6, pads=(1, 1, 1, 1), group=6, behind="Add"),
-    Shape(channels=6, outputs=9, group=3, strides=(1, 3), behind="Relu"),
+    Shape(channels=6, outputs=6, pads=(1, 1, 1, 1), group=6, activation="Add"),
+    Shape(channels=6, outputs=9, group=3, strides=(1, 3), activation="Relu"),
     Shape(channels=4, outputs=12, image=(5, 5), group=4, pads=(1, 0, 1, 0)),
     Shape(channels=31, outputs=1, image=(3, 3)),
-    Shape(channels=1, outputs=17, image=(1, 23), filter=(1, 7), behind="SiLU"),
-    Shape(channels=8, outputs=8, pads=(1, 1, 1, 1), behind="Add"),
+    Shape(channels=1, outputs=17, image=(1, 23), filter=(1, 7), activation="SiLU"),
+    Shape(channels=8, outputs=8, pads=(1, 1, 1, 1), activation="Add"),
 ]
 
 
 def random_floats(generator: np.random.Generator, *shape: int) -> Array:
-    """Return numbers of very different sizes, of which each sum in another order has other bits."""
+    """Numbers of very different magnitudes: a sum in another order has other bits."""
     return (generator.standard_normal(shape) * 10.0 ** generator.integers(-3, 4, shape)).astype(np.float32)
 
 
-def convolved(x: Array, kernel: Array, shape: Shape) -> Array:
-    """Convolve as a loop over channels, rows and columns does, which are the outermost, and the innermost."""
+def convolve(x: Array, kernel: Array, shape: Shape) -> Array:
+    """Convolve by loops over channels, rows and columns, outermost first."""
     top, left, bottom, right = shape.pads
     x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
     extents = [(x.shape[2 + n] - shape.dilation[n] * (shape.filter[n] - 1) - 1) // shape.strides[n] + 1 for n in (0, 1)]
@@ -76,8 +76,8 @@ def convolved(x: Array, kernel: Array, shape: Shape) -> Array:
     return total
 
 
-def multiplied(x: Array, y: Array) -> Array:
-    """Multiply matrices as a loop over the inner extent does."""
+def multiply(x: Array, y: Array) -> Array:
+    """Multiply matrices by a loop over the inner extent."""
     total = np.zeros((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]), np.float32)
     for k in range(x.shape[-1]):
         total += x[..., k : k + 1] * y[..., k : k + 1, :]
@@ -85,14 +85,14 @@ def multiplied(x: Array, y: Array) -> Array:
 
 
 class Models:
-    """Many layers in one model, each with an input, a result, and what this must be."""
+    """Many layers in one model, each with an input, a result, and its expected value."""
 
     def __init__(self) -> None:
         self.generator = np.random.default_rng(17)
         self.nodes: list[Any] = []
         self.inputs: list[Array] = []
         self.stored: dict[str, Array] = {}
-        self.wanted: dict[str, Array] = {}
+        self.expected: dict[str, Array] = {}
 
     def convolution(self, shape: Shape) -> None:
         number = len(self.inputs)
@@ -114,10 +114,10 @@ class Models:
                 group=shape.group,
             )
         )
-        result = convolved(x, kernel, shape) + bias[:, None, None]
-        self._behind(shape.behind, number, x, result)
+        result = convolve(x, kernel, shape) + bias[:, None, None]
+        self._add_activation(shape.activation, number, x, result)
 
-    def _behind(self, operator: str, number: int, x: Array, result: Array) -> None:
+    def _add_activation(self, operator: str, number: int, x: Array, result: Array) -> None:
         before, name = f"c{number}", f"y{number}"
         if operator == "Relu":
             self.nodes.append(helper.make_node("Relu", [before], [name]))
@@ -126,19 +126,19 @@ class Models:
             self.nodes.append(helper.make_node("Add", [before, f"x{number}"], [name]))
             result = result + x
         elif operator == "SiLU":
-            # Two read the sum: it is stored nowhere, nor computed twice.
+            # Two operators read the sum: it is neither stored nor computed twice.
             self.nodes.append(helper.make_node("HardSigmoid", [before], [f"h{number}"], alpha=0.25, beta=0.5))
             self.nodes.append(helper.make_node("Mul", [before, f"h{number}"], [name]))
             gate = result * np.float32(0.25) + np.float32(0.5)
             result = result * np.clip(gate, np.float32(0), np.float32(1))
         elif operator == "Sigmoid":
-            # Not by the same exponential here and there: both results of the sum leave.
+            # The exponential functions differ, so both results of the sum are outputs.
             self.nodes.append(helper.make_node("Neg", [before], [name]))
-            self.wanted[before] = result
+            self.expected[before] = result
             result = -result
         else:
             name = before
-        self.wanted[name] = result
+        self.expected[name] = result
 
     def product(self, left: Sequence[int], right: Sequence[int], constant: bool) -> None:
         number = len(self.inputs)
@@ -151,36 +151,36 @@ class Models:
             self.inputs.append(y)
             names[1] = f"x{number + 1}"
         self.nodes.append(helper.make_node("MatMul", names, [f"y{number}"]))
-        self.wanted[f"y{number}"] = multiplied(x, y)
+        self.expected[f"y{number}"] = multiply(x, y)
 
     def pool(self, operator: str, image: tuple[int, int], **options: Any) -> None:
         number = len(self.inputs)
         x = random_floats(self.generator, 1, 5, *image)
         self.inputs.append(x)
         self.nodes.append(helper.make_node(operator, [f"x{number}"], [f"y{number}"], **options))
-        self.wanted[f"y{number}"] = pooled(operator, x, **options)
+        self.expected[f"y{number}"] = pool_by_numpy(operator, x, **options)
 
     def library(self, target: Target) -> Library:
-        def told(name: str, array: Array) -> Any:
+        def value_info(name: str, array: Array) -> Any:
             return helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
 
         graph = helper.make_graph(
             self.nodes,
             "tiles",
-            [told(f"x{number}", each) for number, each in enumerate(self.inputs)],
-            [told(name, each) for name, each in self.wanted.items()],
-            [numpy_helper.from_array(each, name) for name, each in self.stored.items()],
+            [value_info(f"x{number}", array) for number, array in enumerate(self.inputs)],
+            [value_info(name, expected_array) for name, expected_array in self.expected.items()],
+            [numpy_helper.from_array(stored_array, name) for name, stored_array in self.stored.items()],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         return build_library(compiler.from_onnx(model.SerializeToString(), "tiles"), "tiles", target)
 
 
-def pooled(operator: str, x: Array, kernel_shape: Any, strides: Any, pads: Any) -> Array:
-    """Pool; means leave padding out."""
+def pool_by_numpy(operator: str, x: Array, kernel_shape: Any, strides: Any, pads: Any) -> Array:
+    """Pool; means ignore padding."""
     top, left, bottom, right = pads
     fill = -np.inf if operator == "MaxPool" else 0.0
-    around = ((0, 0), (0, 0), (top, bottom), (left, right))
-    padded, ones = np.pad(x, around, constant_values=fill), np.pad(np.ones_like(x), around)
+    widths = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded, ones = np.pad(x, widths, constant_values=fill), np.pad(np.ones_like(x), widths)
     extents = [(padded.shape[2 + n] - kernel_shape[n]) // strides[n] + 1 for n in (0, 1)]
     total = np.full((*x.shape[:2], *extents), fill, np.float32)
     count = np.zeros_like(total)
@@ -197,32 +197,32 @@ def pooled(operator: str, x: Array, kernel_shape: Any, strides: Any, pads: Any) 
 
 @pytest.fixture(scope="module")
 def models() -> Models:
-    found = Models()
+    models_with_layers = Models()
     for shape in SHAPES:
-        found.convolution(shape)
-    found.product((1, 33), (33, 10), constant=True)
-    found.product((5, 16), (16, 7), constant=True)
-    found.product((2, 3, 6, 5), (2, 3, 5, 11), constant=False)
-    found.pool("MaxPool", (8, 9), kernel_shape=[3, 3], strides=[2, 2], pads=[0, 0, 1, 1])
-    found.pool("MaxPool", (5, 23), kernel_shape=[2, 3], strides=[1, 1], pads=[1, 1, 0, 1])
-    found.pool("AveragePool", (8, 9), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
-    return found
+        models_with_layers.convolution(shape)
+    models_with_layers.product((1, 33), (33, 10), constant=True)
+    models_with_layers.product((5, 16), (16, 7), constant=True)
+    models_with_layers.product((2, 3, 6, 5), (2, 3, 5, 11), constant=False)
+    models_with_layers.pool("MaxPool", (8, 9), kernel_shape=[3, 3], strides=[2, 2], pads=[0, 0, 1, 1])
+    models_with_layers.pool("MaxPool", (5, 23), kernel_shape=[2, 3], strides=[1, 1], pads=[1, 1, 0, 1])
+    models_with_layers.pool("AveragePool", (8, 9), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+    return models_with_layers
 
 
 @pytest.mark.parametrize("target", [FPU, ANY], ids=["fpu", "any"])
-def test_sums_have_the_bits_of_one_addition_after_another(models: Models, target: Target, tmp_path: Path) -> None:
+def test_sums_equal_sequential_sums(models: Models, target: Target, tmp_path: Path) -> None:
     library = models.library(target)
-    answers = HostLibrary(library, tmp_path, ["-O2"])(*models.inputs)
-    for (name, wanted), answer in zip(models.wanted.items(), answers, strict=True):
-        assert answer.tobytes() == wanted.tobytes(), name
-    told = {call.kernel for call in library.calls if "conv2d" in call.kind}
-    assert len([each for each in told if each.startswith("tile of ")]) > 3
+    outputs = HostLibrary(library, tmp_path, ["-O2"])(*models.inputs)
+    for (name, expected), output in zip(models.expected.items(), outputs, strict=True):
+        assert output.tobytes() == expected.tobytes(), name
+    kernels = {call.kernel for call in library.calls if "conv2d" in call.kind}
+    assert len([kernel for kernel in kernels if kernel.startswith("tile of ")]) > 3
     shape = SHAPES[1]
     assert shape.outputs * 80 * shape.channels * 9 in {call.macs for call in library.calls}
 
 
 @pytest.mark.parametrize("target", [FPU, ANY], ids=["fpu", "any"])
-def test_so_they_have_where_channels_are_innermost(target: Target, tmp_path: Path) -> None:
+def test_nhwc_sums_equal_sequential_sums(target: Target, tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     builder = Builder()
     shape = Shape(channels=6, outputs=10, image=(7, 9), filter=(3, 2), strides=(2, 1))
@@ -235,17 +235,17 @@ def test_so_they_have_where_channels_are_innermost(target: Target, tmp_path: Pat
     builder.tensor("y", (1, 3, 8, 10), "float32")
     builder.operator("CONV_2D", ["x", "w", "b"], ["y"], stride_h=2, stride_w=1, padding=1)
     model = compiler.from_tflite(builder.finish(["x"], ["y"]), "inner")
-    (answer,) = HostLibrary(build_library(model, "inner", target), tmp_path, ["-O2"])(x)
+    (output,) = HostLibrary(build_library(model, "inner", target), tmp_path, ["-O2"])(x)
     total = np.zeros((1, 3, 8, 10), np.float32)
     for row, column, channel in itertools.product(range(3), range(2), range(6)):
         total += x[:, row : row + 5 : 2, column : column + 8, channel, None] * kernel[:, row, column, channel]
-    assert answer.tobytes() == (total + bias).tobytes()
+    assert output.tobytes() == (total + bias).tobytes()
 
 
-def test_sum_needs_no_memory_beside_the_result(models: Models) -> None:
-    """The input, padded for the convolution, and the result: that is all there may be."""
+def test_sum_needs_no_additional_memory(models: Models) -> None:
+    """The arena holds only the input, its padded copy for the convolution, and the result."""
     only = Models()
-    only.convolution(Shape(channels=3, outputs=32, image=(16, 16), pads=(1, 1, 1, 1), behind="Relu"))
+    only.convolution(Shape(channels=3, outputs=32, image=(16, 16), pads=(1, 1, 1, 1), activation="Relu"))
     padded, result = 3 * 18 * 18 * 4, 32 * 16 * 16 * 4
     assert only.library(FPU).arena_bytes <= 3 * 16 * 16 * 4 + padded + result + 16
 
@@ -255,14 +255,14 @@ def test_sum_needs_no_memory_beside_the_result(models: Models) -> None:
     ("image", "size", "strides"),
     [((16, 16), (2, 2), (2, 2)), ((10, 14), (2, 2), (2, 2)), ((12, 23), (2, 3), (2, 2)), ((9, 9), (3, 3), (1, 1))],
 )
-def test_a_pooled_image_lies_over_the_one_it_is_made_of(
+def test_pooled_image_overlaps_its_input(
     operator: str, image: tuple[int, int], size: tuple[int, int], strides: tuple[int, int], tmp_path: Path
 ) -> None:
-    """Up to what tiles of results are ahead of what they are made of."""
+    """Except the distance between a tile of results and its inputs."""
     only = Models()
     only.pool(operator, image, kernel_shape=size, strides=strides, pads=[0, 0, 0, 0])
     library = only.library(FPU)
-    (answer,) = HostLibrary(library, tmp_path, ["-O2"])(*only.inputs)
-    (wanted,) = only.wanted.values()
-    assert answer.tobytes() == wanted.tobytes()
-    assert library.arena_bytes < only.inputs[0].nbytes + wanted.nbytes / 2
+    (output,) = HostLibrary(library, tmp_path, ["-O2"])(*only.inputs)
+    (expected,) = only.expected.values()
+    assert output.tobytes() == expected.tobytes()
+    assert library.arena_bytes < only.inputs[0].nbytes + expected.nbytes / 2

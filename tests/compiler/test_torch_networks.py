@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks of torchvision, timm and torchaudio: as PyTorch computes them, or imported, or refused as listed."""
+"""Networks of torchvision, timm and torchaudio equal PyTorch, are imported, or are refused as listed."""
 
 import importlib.util
 from pathlib import Path
@@ -16,7 +16,7 @@ def _has(*names: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def warm() -> None:
+def warm_caches() -> None:
     torch_networks.warm_up()
 
 
@@ -27,19 +27,19 @@ def test_a_hundred_networks_are_listed_once() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("network", torch_networks.networks(), ids=lambda network: network.case)
-def test_a_network_is_right_or_refused_as_listed(
+def test_network_is_correct_or_refused_as_listed(
     network: torch_networks.Network, request: pytest.FixtureRequest
 ) -> None:
     if not _has("torch", "torchvision", network.library):
         pytest.skip(f"{network.library} is not installed")
-    request.getfixturevalue("warm")
+    request.getfixturevalue("warm_caches")
     expected = "refused" if network.refused else "right" if network.runs else "imported"
     assert torch_networks.judge_in_time(network).partition(":")[0] == expected
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not _has("torch"), reason="PyTorch, of the optional extra torch, is not installed")
-def test_what_follows_from_weights_alone_is_computed_by_pytorch(tmp_path: Path) -> None:
+def test_constants_are_folded_by_pytorch(tmp_path: Path) -> None:
     import torch
 
     from utvm import compiler

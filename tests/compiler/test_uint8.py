@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of before 2020, uint8 throughout, against the arithmetic of their kernels, written in numpy."""
+"""Old uint8 models (before 2020), against the arithmetic of their kernels in numpy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,8 +22,8 @@ SCALES = {"x": 0.043, "w": 0.0117, "y": 0.31}
 ZEROS = {"x": 113, "w": 141, "y": 97}
 
 
-def _multiplied(sums: Array, real: float) -> Array:
-    """Multiply by a real number as gemmlowp does: rounded to 31 bits, and once more after the shift."""
+def multiply(sums: Array, real: float) -> Array:
+    """Multiply by a real number as in gemmlowp: rounded to 31 bits, and again after the shift."""
     fraction, exponent = np.frexp(real)
     multiplier, left, right = round(fraction * 2**31), max(int(exponent), 0), max(-int(exponent), 0)
     assert multiplier < 2**31
@@ -32,58 +32,58 @@ def _multiplied(sums: Array, real: float) -> Array:
     return (high >> right) + (rest > half)
 
 
-def _ended(sums: Array, bias: Array, activation: str) -> Array:
+def requantise(sums: Array, bias: Array, activation: str) -> Array:
     real = float(np.float32(SCALES["x"]) * np.float32(SCALES["w"])) / float(np.float32(SCALES["y"]))
     low = ZEROS["y"] if activation == "RELU" else 0
-    return np.clip(_multiplied(sums + bias, real) + ZEROS["y"], low, 255).astype(np.uint8)
+    return np.clip(multiply(sums + bias, real) + ZEROS["y"], low, 255).astype(np.uint8)
 
 
-def _model(operator: str, shapes: dict[str, tuple[int, ...]], weights: Array, bias: Array, **how: Any) -> bytes:
+def _model(operator: str, shapes: dict[str, tuple[int, ...]], weights: Array, bias: Array, **options: Any) -> bytes:
     builder = Builder()
     for name, data in (("x", None), ("w", weights), ("y", None)):
         builder.tensor(name, shapes[name], "uint8", data, scale=SCALES[name], zero_point=ZEROS[name])
     builder.tensor("b", bias.shape, "int32", bias, scale=SCALES["x"] * SCALES["w"])
-    builder.operator(operator, ["x", "w", "b"], ["y"], **how)
+    builder.operator(operator, ["x", "w", "b"], ["y"], **options)
     return builder.finish(["x"], ["y"])
 
 
-def _compiled(content: bytes) -> Library:
+def compile_content(content: bytes) -> Library:
     library = compile_model(from_tflite(content, "m"))
     assert not library.leftovers
     return library
 
 
-def _convolved(image: Array, weights: Array, stride: int, depthwise: bool) -> Array:
-    """Return the sums of a convolution with padding on all sides."""
+def convolution_sums(image: Array, weights: Array, stride: int, depthwise: bool) -> Array:
+    """Sums of a convolution with padding on all sides."""
     rows, columns = weights.shape[1:3]
-    whole = np.pad(image[0].astype(np.int64) - ZEROS["x"], ((1, 1), (1, 1), (0, 0)))
+    padded = np.pad(image[0].astype(np.int64) - ZEROS["x"], ((1, 1), (1, 1), (0, 0)))
     signed = weights.astype(np.int64) - ZEROS["w"]
     height, width = ((extent + 2 - 3) // stride + 1 for extent in image.shape[1:3])
     channels = weights.shape[3] if depthwise else weights.shape[0]
     sums = np.zeros((1, height, width, channels), np.int64)
     for y, x, c in np.ndindex(height, width, channels):
-        window = whole[y * stride : y * stride + rows, x * stride : x * stride + columns]
-        own = signed[0, :, :, c] * window[:, :, c] if depthwise else signed[c] * window
-        sums[0, y, x, c] = own.sum()
+        window = padded[y * stride : y * stride + rows, x * stride : x * stride + columns]
+        products = signed[0, :, :, c] * window[:, :, c] if depthwise else signed[c] * window
+        sums[0, y, x, c] = products.sum()
     return sums
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("operator", "activation"), [("CONV_2D", "RELU"), ("DEPTHWISE_CONV_2D", "NONE")])
-def test_convolutions_with_a_zero_point_of_the_weights(operator: str, activation: str, tmp_path: Path) -> None:
+def test_convolution_with_weight_zero_point(operator: str, activation: str, tmp_path: Path) -> None:
     depthwise = operator == "DEPTHWISE_CONV_2D"
     weights = RANDOM.integers(0, 256, (1, 3, 3, 4) if depthwise else (6, 3, 3, 4)).astype(np.uint8)
     channels = 4 if depthwise else 6
     bias, image = RANDOM.integers(-900, 900, channels), RANDOM.integers(0, 256, (1, 7, 9, 4)).astype(np.uint8)
     shapes = {"x": image.shape, "w": weights.shape, "y": (1, 7, 9, channels)}
     content = _model(operator, shapes, weights, bias, padding="SAME", fused_activation_function=activation)
-    (answer,) = HostLibrary(_compiled(content), tmp_path)(image)
-    expected = _ended(_convolved(image, weights, 1, depthwise), bias, activation)
-    assert answer.tolist() == expected.tolist() and len(np.unique(expected)) > 30
+    (output,) = HostLibrary(compile_content(content), tmp_path)(image)
+    expected = requantise(convolution_sums(image, weights, 1, depthwise), bias, activation)
+    assert output.tolist() == expected.tolist() and len(np.unique(expected)) > 30
 
 
 @pytest.mark.slow
-def test_int4_dense_layers_equal_shifted_int8(tmp_path: Path) -> None:
+def test_uint8_dense_layer_equals_shifted_int8(tmp_path: Path) -> None:
     weights, bias = RANDOM.integers(0, 256, (5, 12)).astype(np.uint8), RANDOM.integers(-900, 900, 5)
     data = RANDOM.integers(0, 256, (1, 12)).astype(np.uint8)
     content = _model("FULLY_CONNECTED", {"x": (1, 12), "w": (5, 12), "y": (1, 5)}, weights, bias)
@@ -98,12 +98,12 @@ def test_int4_dense_layers_equal_shifted_int8(tmp_path: Path) -> None:
     interpreter.set_input((data.astype(np.int16) - 128).astype(np.int8), 0)
     interpreter.invoke()
     expected = interpreter.get_output(0).astype(np.int16) + 128
-    (answer,) = HostLibrary(_compiled(content), tmp_path)(data)
-    assert answer.tolist() == expected.tolist()
+    (output,) = HostLibrary(compile_content(content), tmp_path)(data)
+    assert output.tolist() == expected.tolist()
     folder = tmp_path / "signed"
     folder.mkdir()
-    (other,) = HostLibrary(_compiled(signed), folder)((data.astype(np.int16) - 128).astype(np.int8))
-    assert (other.astype(np.int16) + 128).tolist() == expected.tolist()
+    (signed_output,) = HostLibrary(compile_content(signed), folder)((data.astype(np.int16) - 128).astype(np.int8))
+    assert (signed_output.astype(np.int16) + 128).tolist() == expected.tolist()
 
 
 @pytest.mark.slow
@@ -114,53 +114,53 @@ def test_averages_round_halves_up(tmp_path: Path) -> None:
     window = {"filter_width": 2, "filter_height": 2, "stride_w": 2, "stride_h": 2, "padding": "VALID"}
     builder.operator("AVERAGE_POOL_2D", ["x"], ["y"], **window)
     image = RANDOM.integers(0, 256, (1, 6, 6, 3)).astype(np.uint8)
-    (answer,) = HostLibrary(_compiled(builder.finish(["x"], ["y"])), tmp_path)(image)
+    (output,) = HostLibrary(compile_content(builder.finish(["x"], ["y"])), tmp_path)(image)
     sums = image.reshape(1, 3, 2, 3, 2, 3).astype(np.int64).sum(axis=(2, 4))
-    assert answer.tolist() == ((sums + 2) // 4).tolist() and (sums % 4 == 2).any()
+    assert output.tolist() == ((sums + 2) // 4).tolist() and (sums % 4 == 2).any()
 
 
 @pytest.mark.slow
-def test_joined_tensors_come_to_one_scale_in_single_precision(tmp_path: Path) -> None:
+def test_concatenation_rescales_in_single_precision(tmp_path: Path) -> None:
     builder = Builder()
     known = {"a": (0.05, 10), "b": (0.55, 128), "y": (0.55, 128)}
     for name, (scale, zero) in known.items():
         builder.tensor(name, (1, 512 if name == "y" else 256), "uint8", scale=scale, zero_point=zero)
     builder.operator("CONCATENATION", ["a", "b"], ["y"], axis=-1)
     data = np.arange(256, dtype=np.uint8).reshape(1, 256)
-    (answer,) = HostLibrary(_compiled(builder.finish(["a", "b"], ["y"])), tmp_path)(data, data)
+    (output,) = HostLibrary(compile_content(builder.finish(["a", "b"], ["y"])), tmp_path)(data, data)
     factor = np.float32(0.05) * (np.float32(1) / np.float32(0.55))
     reals = data[0].astype(np.float32) * factor + np.float32(-10) * factor
     steps = np.sign(reals) * np.floor(np.abs(reals) + np.float32(0.5)) + 128
-    assert answer[0].tolist() == [*np.clip(steps, 0, 255).astype(int), *range(256)]
+    assert output[0].tolist() == [*np.clip(steps, 0, 255).astype(int), *range(256)]
 
 
-def _higher(specs: Sequence[Spec | None]) -> list[Spec | None]:
-    """Return tensors of int8 as those of uint8 that are 128 higher."""
+def to_uint8(specs: Sequence[Spec | None]) -> list[Spec | None]:
+    """Convert int8 tensors to uint8 tensors with a zero point that is 128 higher."""
     return [
         replace(
-            each,
+            spec,
             dtype="uint8",
-            zero=each.zero + 128,
-            data=None if each.data is None else np.asarray(each.data).astype(int) + 128,
+            zero=spec.zero + 128,
+            data=None if spec.data is None else np.asarray(spec.data).astype(int) + 128,
         )
-        if each is not None and each.dtype == "int8"
-        else each
-        for each in specs
+        if spec is not None and spec.dtype == "int8"
+        else spec
+        for spec in specs
     ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", ["ADD", "SUB", "MUL", "SOFTMAX", "MAX_POOL_2D", "RESHAPE", "PAD"])
-def test_others_have_the_bits_of_int8_ones_that_are_128_lower(operator: str, tmp_path: Path) -> None:
+def test_uint8_operators_equal_shifted_int8(operator: str, tmp_path: Path) -> None:
     draw = Draw(f"{operator}/uint8", "int8")
     layer = LAYERS[operator][0](draw)
-    higher = replace(layer, inputs=_higher(layer.inputs), outputs=_higher(layer.outputs))
-    data = [draw.values(each.shape, each) for each in layer.inputs if each is not None and each.is_given]
+    higher = replace(layer, inputs=to_uint8(layer.inputs), outputs=to_uint8(layer.outputs))
+    data = [draw.values(spec.shape, spec) for spec in layer.inputs if spec is not None and spec.is_input]
     interpreter = runtime.Interpreter.from_bytes(layer.content(operator))
     for number, array in enumerate(data):
         interpreter.set_input(array, number)
     interpreter.invoke()
     expected = interpreter.get_output(0).astype(np.int16) + 128
-    run = HostLibrary(_compiled(higher.content(operator)), tmp_path)
-    (answer,) = run(*((each.astype(np.int16) + 128).astype(np.uint8) for each in data))
-    assert answer.tolist() == expected.reshape(answer.shape).tolist()
+    run = HostLibrary(compile_content(higher.content(operator)), tmp_path)
+    (output,) = run(*((array.astype(np.int16) + 128).astype(np.uint8) for array in data))
+    assert output.tolist() == expected.reshape(output.shape).tolist()

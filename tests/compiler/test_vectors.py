@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of vectors of bytes against an exact numpy model: on emulated cores with MVE, without, and with NEON."""
+"""Vector kernels for bytes against an exact numpy model, on emulated cores with MVE, without it, and with NEON."""
 
 import functools
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from convolutions import MVE, NEON, Functions, Shape, near, random_inputs, random_record, reference
+from convolutions import MVE, NEON, Functions, Shape, overlap_distances, random_inputs, random_record, reference
 from emulated_core import CORTEX_A9, CORTEX_M55, Core, Run, run_emulated
 
 from utvm.compiler import Target
@@ -19,19 +19,19 @@ _SHAPES = [
     Shape(channels=16, outputs=12, residual=True, clamped=True),
     Shape(channels=33, outputs=33, width=5, height=4),
     Shape(channels=3, outputs=8, strides=(2, 2), padding=(0, 0, 1, 1), relu=True),
-    # Read in rounds, from a strip and as they lie there; the first have a row behind the last window.
+    # Read in several passes, from a strip or in place; the first shape has a row behind the last window.
     Shape(channels=100, outputs=5, height=3, width=4, relu=True),
     Shape(channels=300, outputs=6, height=2, width=3, filter=(1, 1), padding=_POINT),
     Shape(channels=300, outputs=9, height=2, width=2, strides=(2, 1), filter=(1, 1), padding=_POINT, residual=True),
-    # Pixels that are shorter than a vector: the last ones must not be read behind the image.
+    # Pixels shorter than a vector: the last ones must not be read beyond the image.
     Shape(channels=1, outputs=3, height=5, width=7, filter=(1, 1), padding=_POINT),
     Shape(channels=24, outputs=12, height=3, width=3, filter=(1, 1), padding=_POINT, relu=True),
     Shape(channels=8, outputs=10, height=5, width=5, strides=(2, 2), filter=(1, 1), padding=_POINT),
-    # Copied windows: dilated, of one channel, and too long for a strip.
+    # Copied windows: dilated, with one channel, and too long for a strip.
     Shape(channels=5, outputs=7, dilation=(2, 2), padding=(2, 1, 2, 3)),
     Shape(channels=1, outputs=17, height=9, width=6, filter=(5, 4), strides=(2, 2), padding=(2, 1, 2, 1)),
     Shape(channels=200, outputs=2, height=3, width=3),
-    # One pixel: eight channels at a time.
+    # One pixel: eight channels at once.
     Shape(channels=40, outputs=19, height=1, width=1, filter=(1, 1), padding=_POINT),
     Shape(channels=16, outputs=8, height=5, width=4, filter=(5, 4), padding=_POINT, relu=True),
     Shape(channels=7, outputs=4, height=3, width=3, filter=(3, 3), padding=_POINT, residual=True),
@@ -46,22 +46,26 @@ _SHAPES = [
 _PLAIN_M55 = replace(CORTEX_M55, flags=("-mcpu=cortex-m55+nomve", "-mthumb", "-mfloat-abi=hard"))
 
 
-def _assert_equal(core: Core, functions: Functions, records: list[Convolution], more: bool, folder: Path) -> None:
-    """Run each function alone, and with its output as near to each input as it says; compare all outputs.
+def _assert_equal(core: Core, functions: Functions, records: list[Convolution], edges_too: bool, folder: Path) -> None:
+    """Run each function separately, and with its output as close to each input as declared; compare all outputs.
 
     Args:
-        more: also with inputs that are all the lowest, and all the highest numbers.
+        edges_too: also run with inputs that are all the lowest, and all the highest numbers.
     """
     runs = []
     for number, record in enumerate(records):
         drawn = random_inputs(record, number)
         edges = [[np.full_like(values, edge) for values in drawn] for edge in (-128, 127)]
-        runs += [Run(number, inputs) for inputs in (drawn, *(edges if more else []))]
+        runs += [Run(number, inputs) for inputs in (drawn, *(edges if edges_too else []))]
         nearest = functions.overlaps[number]
-        runs += [Run(number, drawn, (which, at)) for which, least in enumerate(nearest) for at in near(least)[:1]]
-    for made, output in zip(runs, run_emulated(core, functions, records, runs, folder), strict=True):
-        expected = reference(records[made.number], made.inputs)
-        np.testing.assert_array_equal(output, expected, f"{made.number}, {made.shared}")
+        runs += [
+            Run(number, drawn, (input_index, distance))
+            for input_index, minimum in enumerate(nearest)
+            for distance in overlap_distances(minimum)[:1]
+        ]
+    for run, output in zip(runs, run_emulated(core, functions, records, runs, folder), strict=True):
+        expected = reference(records[run.number], run.inputs)
+        np.testing.assert_array_equal(output, expected, f"{run.number}, {run.shared}")
 
 
 _RECORDS = [random_record(shape, number) for number, shape in enumerate(_SHAPES)]
@@ -84,8 +88,8 @@ def test_convolutions_equal_the_model(core: Core, target: Target, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("core", "target"), [(CORTEX_M55, MVE), (CORTEX_A9, NEON)], ids=["mve", "neon"])
-def test_numbers_at_their_edges_give_the_model_s(core: Core, target: Target, tmp_path: Path) -> None:
-    """The largest sums that the kernels take, channels with one value, limits in odd places, halves below zero."""
+def test_extreme_numbers_equal_the_model(core: Core, target: Target, tmp_path: Path) -> None:
+    """Largest sums, channels with one value, unusual limits, halves below zero."""
     shapes = [
         Shape(channels=16, outputs=6, height=2, width=3),
         Shape(channels=64, outputs=9, height=1, width=1, filter=(1, 1), padding=_POINT),
@@ -93,20 +97,26 @@ def test_numbers_at_their_edges_give_the_model_s(core: Core, target: Target, tmp
     ]
     records = []
     for drawn in (random_record(shape, 7) for shape in shapes):
-        # Two bits are shifted out: half of the negative sums end on a half.
-        few = replace(
+        # A shift by two bits: half of the negative sums are exact halves.
+        half_shift = replace(
             drawn.rescale, multipliers=drawn.rescale.multipliers * 0 + 2**30, shifts=drawn.rescale.shifts * 0 - 2
         )
-        fixed = drawn.weights.copy()
-        fixed[1::2] = 0
+        constant_channels = drawn.weights.copy()
+        constant_channels[1::2] = 0
         changes: list[dict[str, object]] = [
             {"weights": np.full_like(drawn.weights, -128), "input_zero": -128, "output_zero": 127},
             {"weights": np.full_like(drawn.weights, 127), "input_zero": 127, "output_zero": -128},
             {"bias": drawn.bias * 0 + 2**30 - 2**22, "input_zero": 0, "output_zero": -90},
             {"bias": drawn.bias * 0 - 2**30 + 2**22, "input_zero": 0, "output_zero": 90, "high": -1},
-            {"weights": fixed, "low": -7, "high": 5},
+            {"weights": constant_channels, "low": -7, "high": 5},
             {"low": 3, "high": 3},
-            {"rescale": few, "weights": np.sign(drawn.weights), "bias": drawn.bias % 8 - 4, "low": -128, "high": 127},
+            {
+                "rescale": half_shift,
+                "weights": np.sign(drawn.weights),
+                "bias": drawn.bias % 8 - 4,
+                "low": -128,
+                "high": 127,
+            },
         ]
         for change in changes:
             records.append(replace(drawn, **change))  # type: ignore[arg-type]
@@ -123,12 +133,12 @@ def test_any_convolution_equals_the_model(core: Core, target: Target, seed: int,
     paddings = [_POINT, (1, 1, 1, 1), (0, 0, 1, 1), (2, 3, 1, 4)]
     records: list[Convolution] = []
     while len(records) < 40:
-        two = [(int(each[0]), int(each[1])) for each in draw.integers(1, 4, (2, 2))]
+        pairs = [(int(pair[0]), int(pair[1])) for pair in draw.integers(1, 4, (2, 2))]
         shape = Shape(
-            *(int(draw.integers(1, most)) for most in (9, 12, 34, 34)),
+            *(int(draw.integers(1, limit)) for limit in (9, 12, 34, 34)),
             filters[draw.integers(len(filters))],
-            two[0],
-            two[1] if draw.random() < 0.3 else (1, 1),
+            pairs[0],
+            pairs[1] if draw.random() < 0.3 else (1, 1),
             paddings[draw.integers(len(paddings))],
             int(draw.integers(1, 4)) if draw.random() < 0.4 else 0,
             *(bool(draw.random() < 0.3) for _ in range(2)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of a wake word: raw sound to answer, two chained models, equal to TensorFlow Lite Micro's."""
+"""The wake-word example: from raw sound to scores by two chained models, equal to TensorFlow Lite Micro."""
 
 import runpy
 from pathlib import Path
@@ -16,7 +16,7 @@ FRAME, BINS, CHANNELS, FRAMES = 48, 33, 8, 5
 
 
 def preprocessor() -> bytes:
-    """Write a preprocessor with the operators of TFLM's audio_preprocessor_int8.tflite, of other sizes."""
+    """A preprocessor with the operators of TFLM's audio_preprocessor_int8.tflite, in other sizes."""
     random, builder = np.random.default_rng(3), Builder()
     window = (4096 * np.sin(np.pi * np.arange(FRAME) / FRAME) ** 2).astype(np.int16)
     places = np.arange(CHANNELS + 1, dtype=np.int16) * 3
@@ -61,21 +61,21 @@ def classifier() -> bytes:
 
 
 @pytest.mark.slow
-def test_wake_word_on_the_virtual_board_gives_the_answer_of_the_kernels(tmp_path: Path) -> None:
+def test_wake_word_on_a_virtual_board_equals_the_kernels(tmp_path: Path) -> None:
     for name, content in (("ear.tflite", preprocessor()), ("answer.tflite", classifier())):
         (tmp_path / name).write_bytes(content)
     sound = np.random.default_rng(5).normal(0, 4000, FRAME * FRAMES).astype(np.int16)
     models = (preprocessor(), classifier())
-    ear, answer = (runtime.Interpreter.from_bytes(content, arena_size=1 << 16) for content in models)
+    frontend, network = (runtime.Interpreter.from_bytes(content, arena_size=1 << 16) for content in models)
     features = []
     for frame in sound.reshape(FRAMES, FRAME):
-        ear.set_input(frame, 0)
-        ear.invoke()
-        features.append(np.array(ear.get_output(0)))
-    answer.set_input(np.stack(features).reshape(1, -1), 0)
-    answer.invoke()
+        frontend.set_input(frame, 0)
+        frontend.invoke()
+        features.append(np.array(frontend.get_output(0)))
+    network.set_input(np.stack(features).reshape(1, -1), 0)
+    network.invoke()
     assert len({feature.tobytes() for feature in features}) == FRAMES
     listen = runpy.run_path(str(EXAMPLE))["listen"]
     with utvm.open("stm32f746", kind="virtual") as board:
         result = listen(board, tmp_path / "ear.tflite", tmp_path / "answer.tflite", sound, FRAME)
-    np.testing.assert_array_equal(result, answer.get_output(0))
+    np.testing.assert_array_equal(result, network.get_output(0))

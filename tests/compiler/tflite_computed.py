@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawing layers that compute: element by element, sums of products, windows, reductions."""
+"""Random layers that compute: elementwise, sums of products, windows, reductions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from tflite_draw import QUANTISED, Draw, Layer, Shape, Spec, int32
 
 
-def a_unary(draw: Draw, *, same: bool = False, rank: int = 0, **options: Any) -> Layer:
+def draw_unary(draw: Draw, *, same: bool = False, rank: int = 0, **options: Any) -> Layer:
     data = draw.tensor(draw.shape(rank or draw.integer(1, 4)))
     result = draw.tensor(data.shape)
     if same:
@@ -20,7 +20,7 @@ def a_unary(draw: Draw, *, same: bool = False, rank: int = 0, **options: Any) ->
     return Layer([data], [result], options)
 
 
-def a_fixed(scale8: float, zero8: int, **options: Any) -> Callable[[Draw], Layer]:
+def fixed_quantisation(scale8: float, zero8: int, **options: Any) -> Callable[[Draw], Layer]:
     def layer(draw: Draw) -> Layer:
         data = draw.tensor(draw.shape(draw.integer(1, 3), 9))
         return Layer([data], [draw.fixed(data, scale8, zero8)], options)
@@ -28,7 +28,7 @@ def a_fixed(scale8: float, zero8: int, **options: Any) -> Callable[[Draw], Layer
     return layer
 
 
-def a_softmax(draw: Draw, *, wide: bool = False) -> Layer:
+def draw_softmax(draw: Draw, *, wide: bool = False) -> Layer:
     data = draw.tensor(draw.shape(draw.integer(1, 3), 9))
     result = draw.fixed(data, 1 / 256, -128)
     if wide:
@@ -36,8 +36,8 @@ def a_softmax(draw: Draw, *, wide: bool = False) -> Layer:
     return Layer([data], [result], {"beta": draw.pick(1.0, 1.0, 0.3, 2.0)})
 
 
-def a_positive(draw: Draw) -> Layer:
-    """Draw an input whose numbers are not negative, for roots."""
+def draw_positive(draw: Draw) -> Layer:
+    """A layer with non-negative inputs, for roots."""
     data = draw.tensor(draw.shape(draw.integer(1, 3)))
     if data.scale:
         data = replace(data, zero=QUANTISED[data.dtype][0] if data.dtype != "int16" else 0)
@@ -46,44 +46,44 @@ def a_positive(draw: Draw) -> Layer:
 
 
 def broadcast_pair(draw: Draw) -> tuple[Shape, Shape, Shape]:
-    """Return two shapes that can be broadcast, and the result's."""
-    whole = draw.shape(draw.integer(1, 4))
+    """Two shapes that broadcast, and the result's shape."""
+    result = draw.shape(draw.integer(1, 4))
     kind = draw.integer(0, 4)
     if kind <= 1:
-        return whole, whole, whole
-    other = tuple(1 if draw.integer(0, 1) else extent for extent in whole)
+        return result, result, result
+    other = tuple(1 if draw.integer(0, 1) else extent for extent in result)
     if kind == 2:
         other = other[draw.integer(0, len(other) - 1) :]
-    pair = (whole, other) if draw.integer(0, 1) else (other, whole)
+    pair = (result, other) if draw.integer(0, 1) else (other, result)
     return *pair, tuple(np.broadcast_shapes(*pair))
 
 
-def a_binary(draw: Draw, *, activation: bool = True, same: bool = False, result: str = "") -> Layer:
-    a, b, whole = broadcast_pair(draw)
-    first, second, out = draw.tensor(a), draw.tensor(b), draw.tensor(whole)
+def draw_binary(draw: Draw, *, activation: bool = True, same: bool = False, result: str = "") -> Layer:
+    a, b, result_shape = broadcast_pair(draw)
+    first, second, out = draw.tensor(a), draw.tensor(b), draw.tensor(result_shape)
     if same:
-        second, out = draw.like(first, b), draw.like(first, whole)
+        second, out = draw.like(first, b), draw.like(first, result_shape)
     if draw.integer(0, 3) == 0:
         second = replace(second, data=draw.values(b))
     if result:
-        out = Spec(whole, result)
+        out = Spec(result_shape, result)
     kinds = ("NONE", "NONE", "RELU", "RELU6") if draw.dtype in ("float32", *QUANTISED) else ("NONE",)
     options = {"fused_activation_function": draw.pick(*kinds)} if activation else {}
     return Layer([first, second], [out], options)
 
 
-def a_scaled_binary(draw: Draw) -> Layer:
-    layer = a_binary(draw)
+def draw_scaled_binary(draw: Draw) -> Layer:
+    layer = draw_binary(draw)
     first, second = layer.inputs
     (out,) = layer.outputs
     if out.scale and first is not None and second is not None:
-        # As a converter would: the result's range is about that of the operands.
+        # As in a converter: the result's range is about that of the operands.
         out = replace(out, scale=max(first.scale, second.scale) * draw.random.uniform(0.5, 2.2))
     return Layer([first, second], [out], layer.options)
 
 
-def a_product(draw: Draw) -> Layer:
-    layer = a_binary(draw)
+def draw_product(draw: Draw) -> Layer:
+    layer = draw_binary(draw)
     first, second = layer.inputs
     (out,) = layer.outputs
     if out.scale and first is not None and second is not None:
@@ -92,8 +92,8 @@ def a_product(draw: Draw) -> Layer:
     return Layer([first, second], [out], layer.options)
 
 
-def a_divide(draw: Draw) -> Layer:
-    layer = a_binary(draw)
+def draw_divide(draw: Draw) -> Layer:
+    layer = draw_binary(draw)
     first, second = layer.inputs
     (out,) = layer.outputs
     assert second is not None
@@ -102,7 +102,7 @@ def a_divide(draw: Draw) -> Layer:
         low, high = QUANTISED[second.dtype]
         second = replace(second, zero=(low + high + 1) // 2)
         data = data + second.zero
-        # Of smaller quotients the reference kernel shifts by more than a number has bits.
+        # For smaller quotients, the reference kernel shifts by more than the width of a number.
         assert first is not None
         out = replace(out, scale=first.scale / second.scale / draw.random.uniform(33, 60))
     if draw.dtype == "float32":
@@ -110,8 +110,8 @@ def a_divide(draw: Draw) -> Layer:
     return Layer([first, replace(second, data=data)], [out], layer.options)
 
 
-def a_integer_divide(draw: Draw) -> Layer:
-    layer = a_binary(draw, activation=False)
+def draw_integer_divide(draw: Draw) -> Layer:
+    layer = draw_binary(draw, activation=False)
     first, second = layer.inputs
     assert second is not None
     data = draw.random.integers(1, 9, second.shape) * draw.random.choice([-1, 1], second.shape)
@@ -145,7 +145,7 @@ def _windows(draw: Draw, height: int, width: int, dilated: bool = False) -> dict
 
 
 def _weights(draw: Draw, data: Spec, shape: Shape, axis: int, per_channel: bool = True) -> Spec:
-    """Draw weights; in int8, symmetric, with a scale for each channel."""
+    """Random weights; int8 ones are symmetric, with a scale per channel."""
     if data.dtype == "float32":
         return Spec(shape, "float32", data=draw.random.normal(0, 1, shape))
     if data.dtype == "uint8":
@@ -168,16 +168,16 @@ def _bias(draw: Draw, data: Spec, weights: Spec, channels: int, *, wide: bool = 
 
 
 def _sum_scale(draw: Draw, data: Spec, weights: Spec, terms: int, shape: Sequence[int]) -> Spec:
-    """Draw the result of a sum of products so that some of its numbers leave the range."""
+    """A result tensor of a sum of products with a scale that some numbers exceed."""
     out = draw.tensor(shape)
     if not out.scale:
         return out
     size, range_of = (74, 128) if data.dtype != "int16" else (19000, 32768)
-    spread = float(np.mean(weights.scale)) * data.scale * math.sqrt(terms) * 73 * size
-    return replace(out, scale=spread * draw.random.uniform(1.0, 3.0) / range_of)
+    magnitude = float(np.mean(weights.scale)) * data.scale * math.sqrt(terms) * 73 * size
+    return replace(out, scale=magnitude * draw.random.uniform(1.0, 3.0) / range_of)
 
 
-def a_convolution(draw: Draw) -> Layer:
+def draw_convolution(draw: Draw) -> Layer:
     batch, height, width, channels = draw.pick(1, 1, 1, 2), *draw.shape(3, 8)
     outputs = draw.integer(1, 9)
     windows = _windows(draw, height, width, dilated=True)
@@ -201,7 +201,7 @@ def a_convolution(draw: Draw) -> Layer:
     )
 
 
-def a_depthwise(draw: Draw) -> Layer:
+def draw_depthwise(draw: Draw) -> Layer:
     batch, height, width, channels = draw.pick(1, 1, 1, 2), *draw.shape(3, 8)
     multiplier = draw.pick(1, 1, 1, 2, 3)
     windows = _windows(draw, height, width, dilated=True)
@@ -225,78 +225,85 @@ def a_depthwise(draw: Draw) -> Layer:
     )
 
 
-def a_transposed(draw: Draw) -> Layer:
+def draw_transposed(draw: Draw) -> Layer:
     _, height, width, channels = draw.shape(4, 5)
     outputs = draw.integer(1, 5)
-    rows, columns, down, across = (draw.integer(1, 3) for _ in range(4))
+    rows, columns, row_stride, column_stride = (draw.integer(1, 3) for _ in range(4))
     padding = draw.pick("SAME", "VALID")
     if padding == "SAME":
-        shape = (1, height * down, width * across, outputs)
+        shape = (1, height * row_stride, width * column_stride, outputs)
     else:
-        shape = (1, (height - 1) * down + rows, (width - 1) * across + columns, outputs)
-        shape = (1, max(shape[1], height * down), max(shape[2], width * across), outputs)
-        rows, columns = max(rows, down), max(columns, across)
-        shape = (1, (height - 1) * down + rows, (width - 1) * across + columns, outputs)
+        shape = (1, (height - 1) * row_stride + rows, (width - 1) * column_stride + columns, outputs)
+        shape = (1, max(shape[1], height * row_stride), max(shape[2], width * column_stride), outputs)
+        rows, columns = max(rows, row_stride), max(columns, column_stride)
+        shape = (1, (height - 1) * row_stride + rows, (width - 1) * column_stride + columns, outputs)
     data = draw.tensor((1, height, width, channels))
     weights = _weights(draw, data, (outputs, rows, columns, channels), 0)
     result = _sum_scale(draw, data, weights, rows * columns * channels, shape)
-    wanted = int32(shape)
-    inputs: list[Spec | None] = [wanted, weights, data]
+    output_shape = int32(shape)
+    inputs: list[Spec | None] = [output_shape, weights, data]
     if (bias := _bias(draw, data, weights, outputs, wide=True)) is not None:
         inputs.append(bias)
     activation = draw.pick("NONE", "RELU", "RELU_N1_TO_1")
     return Layer(
         inputs,
         [result],
-        {"padding": padding, "stride_h": down, "stride_w": across, "fused_activation_function": activation},
+        {
+            "padding": padding,
+            "stride_h": row_stride,
+            "stride_w": column_stride,
+            "fused_activation_function": activation,
+        },
     )
 
 
-def a_dense(draw: Draw) -> Layer:
+def draw_dense(draw: Draw) -> Layer:
     inputs, outputs = draw.integer(1, 20), draw.integer(1, 9)
-    kept = draw.integer(0, 2) == 0
+    keep_dims = draw.integer(0, 2) == 0
     batch = draw.pick(1, 1, 3)
-    shape = (batch, inputs) if not kept else (batch, draw.integer(1, 4), inputs)
+    shape = (batch, inputs) if not keep_dims else (batch, draw.integer(1, 4), inputs)
     data = draw.tensor(shape)
     weights = _weights(draw, data, (outputs, inputs), 0, per_channel=draw.integer(0, 1) == 0)
     result = _sum_scale(draw, data, weights, inputs, (*shape[:-1], outputs))
-    options = {"fused_activation_function": draw.pick("NONE", "RELU", "RELU6"), "keep_num_dims": kept}
+    options = {"fused_activation_function": draw.pick("NONE", "RELU", "RELU6"), "keep_num_dims": keep_dims}
     return Layer([data, weights, _bias(draw, data, weights, outputs)], [result], options)
 
 
-def a_hybrid(make: Callable[[Draw], Layer]) -> Callable[[Draw], Layer]:
-    """Draw a float layer whose weights are int8: its second operand, and other constants of several axes."""
+def hybrid(make: Callable[[Draw], Layer]) -> Callable[[Draw], Layer]:
+    """Replace float weights with int8: the second operand, and other constants with several axes."""
 
-    def small(draw: Draw, each: Spec) -> Spec:
+    def quantise(draw: Draw, spec: Spec) -> Spec:
         scale = draw.random.uniform(0.005, 0.02)
-        return Spec(each.shape, "int8", scale, 0, draw.random.integers(-127, 128, each.shape))
+        return Spec(spec.shape, "int8", scale, 0, draw.random.integers(-127, 128, spec.shape))
 
     def layer(draw: Draw) -> Layer:
-        drawn = make(draw)
+        base = make(draw)
         inputs = [
-            small(draw, each) if each and (place == 1 or (each.data is not None and len(each.shape) > 1)) else each
-            for place, each in enumerate(drawn.inputs)
+            quantise(draw, operand)
+            if operand and (index == 1 or (operand.data is not None and len(operand.shape) > 1))
+            else operand
+            for index, operand in enumerate(base.inputs)
         ]
-        asymmetric = {} if drawn.options.get("padding") else {"asymmetric_quantize_inputs": draw.pick(True, False)}
-        return Layer(inputs, drawn.outputs, drawn.options | asymmetric)
+        asymmetric = {} if base.options.get("padding") else {"asymmetric_quantize_inputs": draw.pick(True, False)}
+        return Layer(inputs, base.outputs, base.options | asymmetric)
 
     return layer
 
 
-def a_narrow(make: Callable[[Draw], Layer]) -> Callable[[Draw], Layer]:
-    """Draw a layer whose weights have 4 bits."""
+def narrow(make: Callable[[Draw], Layer]) -> Callable[[Draw], Layer]:
+    """Replace weights with 4-bit ones."""
 
     def layer(draw: Draw) -> Layer:
-        drawn = make(draw)
-        data, weights, bias = drawn.inputs
+        base = make(draw)
+        data, weights, bias = base.inputs
         assert weights is not None
         numbers = draw.random.integers(-7, 8, weights.shape)
-        return Layer([data, replace(weights, dtype="int4", data=numbers), bias], drawn.outputs, drawn.options)
+        return Layer([data, replace(weights, dtype="int4", data=numbers), bias], base.outputs, base.options)
 
     return layer
 
 
-def a_pool(draw: Draw) -> Layer:
+def draw_pool(draw: Draw) -> Layer:
     batch, height, width, channels = draw.integer(1, 2), *draw.shape(3, 8)
     windows = _windows(draw, height, width)
     data = draw.tensor((batch, height, width, channels))
@@ -314,23 +321,23 @@ def a_pool(draw: Draw) -> Layer:
     )
 
 
-def a_reduce(draw: Draw, *, same: bool = False) -> Layer:
+def draw_reduce(draw: Draw, *, same: bool = False) -> Layer:
     shape = draw.shape(draw.integer(2, 4))
     if draw.integer(0, 1) and len(shape) == 4:
         axes = [1, 2]
     else:
         axes = sorted({draw.integer(0, len(shape) - 1) for _ in range(draw.integer(1, 3))})
-    kept = draw.integer(0, 1) == 1
+    keep_dims = draw.integer(0, 1) == 1
     data = draw.tensor(shape)
-    result = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape) if kept or axis not in axes)
+    result = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape) if keep_dims or axis not in axes)
     out = draw.like(data, result) if same or draw.integer(0, 2) == 0 else draw.tensor(result)
     signed = [axis - len(shape) if draw.integer(0, 3) == 0 else axis for axis in axes]
     if not same and draw.integer(0, 3) == 0:
         signed.append(axes[0])
-    return Layer([data, int32(signed)], [out], {"keep_dims": kept})
+    return Layer([data, int32(signed)], [out], {"keep_dims": keep_dims})
 
 
-def a_arg(draw: Draw) -> Layer:
+def draw_arg(draw: Draw) -> Layer:
     shape = draw.shape(draw.integer(1, 4))
     axis = draw.integer(0, len(shape) - 1)
     data = draw.tensor(shape)
@@ -338,22 +345,22 @@ def a_arg(draw: Draw) -> Layer:
     return Layer([data, int32(axis)], [Spec(result, "int32")], {"output_type": 2})
 
 
-def a_compare(draw: Draw) -> Layer:
-    return a_binary(draw, activation=False, result="bool")
+def draw_compare(draw: Draw) -> Layer:
+    return draw_binary(draw, activation=False, result="bool")
 
 
-def _fewer(draw: Draw, batch: tuple[int, ...]) -> tuple[int, ...]:
-    """Return batches that are broadcast to some, or those."""
+def batch_subset(draw: Draw, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Batch dimensions that broadcast to the given ones."""
     shorter = batch[draw.pick(0, 0, len(batch)) :]
     return tuple(draw.pick(1, extent, extent) for extent in shorter)
 
 
-def a_matmul(draw: Draw) -> Layer:
+def draw_matmul(draw: Draw) -> Layer:
     batch = draw.shape(draw.integer(0, 2), 3)
     n, k, m = draw.shape(3, 7)
     x, y = draw.integer(0, 1) == 1, draw.integer(0, 1) == 1
-    first = draw.tensor((*_fewer(draw, batch), *((k, n) if x else (n, k))))
-    second = draw.tensor((*_fewer(draw, batch), *((m, k) if y else (k, m))))
+    first = draw.tensor((*batch_subset(draw, batch), *((k, n) if x else (n, k))))
+    second = draw.tensor((*batch_subset(draw, batch), *((m, k) if y else (k, m))))
     batch = np.broadcast_shapes(first.shape[:-2], second.shape[:-2])
     if first.scale and first.dtype == "int16":
         second = replace(second, zero=0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawing the end of a detection network: boxes, scores and anchors, and what TensorFlow Lite Micro finds in them.
+"""Random detection outputs: boxes, scores and anchors, and the results that TensorFlow Lite Micro defines.
 
-What that kernel leaves unwritten (the rest of its results, gaps between boxes of several classes) is not compared.
+Undefined outputs of the kernel (unused results, gaps between boxes of several classes) are not compared.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ from tflite_draw import Draw, Layer, Spec
 OPERATOR = "TFLite_Detection_PostProcess"
 
 
-def a_detection(draw: Draw, *, regular: bool, dtype: str = "float32") -> Layer:
-    count, labels, most = draw.integer(5, 60), draw.integer(1, 5), draw.integer(2, 12)
+def draw_detection(draw: Draw, *, regular: bool, dtype: str = "float32") -> Layer:
+    count, labels, limit = draw.integer(5, 60), draw.integer(1, 5), draw.integer(2, 12)
     variants = 1 if regular else min(labels, draw.pick(1, 2))
     options = {
-        "max_detections": most,
+        "max_detections": limit,
         "max_classes_per_detection": variants,
         "num_classes": labels,
         "use_regular_nms": regular,
@@ -29,14 +29,14 @@ def a_detection(draw: Draw, *, regular: bool, dtype: str = "float32") -> Layer:
     boxes = Spec((1, count, draw.integer(4, 6)), dtype, scale, 100)
     scores = Spec((1, count, labels + draw.integer(0, 1)), dtype, scale, 3)
     anchors = Spec((count, 4), "float32", data=draw.random.uniform(0.05, 0.7, (count, 4)))
-    room = most * variants * variants
-    results = [Spec(shape, "float32") for shape in ((1, room, 4), (1, room), (1, room), (1,))]
+    capacity = limit * variants * variants
+    results = [Spec(shape, "float32") for shape in ((1, capacity, 4), (1, capacity), (1, capacity), (1,))]
     return Layer([boxes, scores, anchors], results, options)
 
 
-def detected(layer: Layer, results: list[npt.NDArray[np.float32]]) -> list[npt.NDArray[np.float32]]:
-    """Return what is written of the results."""
-    corners, classes, scores, found = (np.array(result) for result in results)
-    total, variants = int(found.ravel()[0]), layer.options["max_classes_per_detection"]
-    places = [variants * at + at % variants for at in range(total)]
-    return [corners.reshape(-1, 4)[places], classes.ravel()[places], scores.ravel()[places], found.ravel()]
+def defined_results(layer: Layer, results: list[npt.NDArray[np.float32]]) -> list[npt.NDArray[np.float32]]:
+    """The defined part of the results."""
+    corners, classes, scores, count = (np.array(result) for result in results)
+    total, variants = int(count.ravel()[0]), layer.options["max_classes_per_detection"]
+    indices = [variants * position + position % variants for position in range(total)]
+    return [corners.reshape(-1, 4)[indices], classes.ravel()[indices], scores.ravel()[indices], count.ravel()]

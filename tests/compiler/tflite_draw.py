@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawing models of one operator at random: tensors, scales, numbers, and the file that is made of them."""
+"""Random models of one operator: tensors, scales, numbers, and the file."""
 
 import zlib
 from collections.abc import Sequence
@@ -28,34 +28,36 @@ class Spec:
     variable: bool = False
 
     @property
-    def is_given(self) -> bool:
+    def is_input(self) -> bool:
         """Whether it is an input of the model."""
         return self.data is None and not self.variable
 
 
 @dataclass(frozen=True)
 class Layer:
-    """An operator with its tensors; None for an operand that is left out."""
+    """An operator with its tensors; None for an omitted operand."""
 
     inputs: Sequence[Spec | None]
     outputs: Sequence[Spec]
     options: dict[str, Any] = field(default_factory=dict)
 
     def content(self, operator: str, *, halves: bool = False) -> bytes:
-        """Return the file of a model that is this layer alone; its constants may be stored as half floats."""
+        """File of a model with this layer only; ``halves``: store its constants as half floats."""
         builder = Builder()
         add = self._add_half if halves else self._add
-        names = [add(builder, f"in{number}", each) for number, each in enumerate(self.inputs)]
-        results = [self._add(builder, f"out{number}", each) for number, each in enumerate(self.outputs)]
+        names = [add(builder, f"in{number}", spec) for number, spec in enumerate(self.inputs)]
+        results = [self._add(builder, f"out{number}", spec) for number, spec in enumerate(self.outputs)]
         builder.operator(operator, names, [str(name) for name in results], **self.options)
-        given = [str(name) for name, each in zip(names, self.inputs, strict=True) if each is not None and each.is_given]
-        return builder.finish(given, [str(name) for name in results])
+        inputs = [
+            str(name) for name, spec in zip(names, self.inputs, strict=True) if spec is not None and spec.is_input
+        ]
+        return builder.finish(inputs, [str(name) for name in results])
 
     def in_halves(self) -> "Layer":
-        """Return the layer with constants that half floats can be."""
+        """The layer with its constants rounded to half floats."""
         inputs = [
-            replace(each, data=np.asarray(each.data, np.float16)) if each and _is_real(each) else each
-            for each in self.inputs
+            replace(spec, data=np.asarray(spec.data, np.float16)) if spec and _is_real(spec) else spec
+            for spec in self.inputs
         ]
         return Layer(inputs, self.outputs, self.options)
 
@@ -88,7 +90,7 @@ def _is_real(spec: Spec) -> bool:
 
 
 class Draw:
-    """Draws what a layer is made of."""
+    """Draws the parts of a layer."""
 
     _long = False
 
@@ -98,23 +100,23 @@ class Draw:
         self._long = " long " in name
 
     def integer(self, low: int, high: int) -> int:
-        """Return a number from low to high."""
+        """Random number from low to high."""
         return int(self.random.integers(low, high + 1))
 
     def pick(self, *choices: Any) -> Any:
-        """Return one of them."""
+        """One of the choices."""
         return choices[self.integer(0, len(choices) - 1)]
 
-    def shape(self, rank: int, most: int = 6, first: int | None = None) -> Shape:
-        """Return some extents."""
-        drawn = tuple(self.integer(1, most) for _ in range(rank))
-        if self._long:  # The last axis of the first tensor: sums and shares are where length counts.
+    def shape(self, rank: int, limit: int = 6, first: int | None = None) -> Shape:
+        """Random extents."""
+        extents = tuple(self.integer(1, limit) for _ in range(rank))
+        if self._long:  # The last axis of the first tensor: length matters for sums and softmax.
             self._long = False
-            drawn = (*(min(extent, 2) for extent in drawn[:-1]), self.integer(65, 4096))
-        return drawn if first is None else (first, *drawn[1:])
+            extents = (*(min(extent, 2) for extent in extents[:-1]), self.integer(65, 4096))
+        return extents if first is None else (first, *extents[1:])
 
     def tensor(self, shape: Sequence[int], **changes: Any) -> Spec:
-        """Return a tensor of the layer's type, with a scale and a zero point where it has such."""
+        """A tensor of the layer's type, quantised if the type is."""
         shape = tuple(shape)
         if self.dtype == "int16":
             spec = Spec(shape, "int16", float(np.exp(self.random.uniform(np.log(2e-5), np.log(5e-4)))))
@@ -128,15 +130,15 @@ class Draw:
         return replace(spec, **changes)
 
     def values(self, shape: Sequence[int], spec: Spec | None = None) -> np.ndarray:
-        """Return numbers of a type."""
+        """Random numbers of a type."""
         return numbers(self.random, tuple(shape), spec.dtype if spec else self.dtype)
 
     def like(self, spec: Spec, shape: Sequence[int]) -> Spec:
-        """Return a tensor of the same type and quantisation."""
+        """A tensor of the same type and quantisation."""
         return replace(spec, shape=tuple(shape), data=None)
 
     def fixed(self, spec: Spec, scale8: float, zero8: int) -> Spec:
-        """Return a result whose quantisation the operator says: 8 bits, or 15."""
+        """A result with the operator's fixed quantisation: 8 or 15 bits."""
         if spec.dtype == "int16":
             return replace(spec, scale=1 / 32768, zero=0)
         if spec.dtype == "uint8":
@@ -145,25 +147,25 @@ class Draw:
 
 
 def numbers(random: np.random.Generator, shape: Shape, dtype: str) -> np.ndarray:
-    """Return random numbers; of a quantised type, all that it has."""
+    """Random numbers; all values of a quantised type."""
     if dtype == "bool":
         return random.integers(0, 2, shape).astype(bool)
     if dtype == "float32":
         return random.normal(0, 2, shape).astype(np.float32)
     if dtype in QUANTISED:
         low, high = QUANTISED[dtype]
-        drawn = random.integers(low, high + 1, shape)
-        # The ends of the range are where kernels differ.
-        ends = random.choice([low, high, low + 1], shape)
-        return np.where(random.random(shape) < 0.1, ends, drawn).astype(dtype)
-    if dtype in ("uint32", "uint64"):  # As many numbers of few bits as of many.
+        usual = random.integers(low, high + 1, shape)
+        # Kernels differ at the limits of the range.
+        limits = random.choice([low, high, low + 1], shape)
+        return np.where(random.random(shape) < 0.1, limits, usual).astype(dtype)
+    if dtype in ("uint32", "uint64"):  # As many small numbers as large ones.
         bits = random.integers(0, 33 if dtype == "uint32" else 65, shape)
-        drawn = random.integers(0, 1 << 64, shape, dtype=np.uint64)
-        return np.where(bits == 0, 0, drawn >> (64 - np.maximum(bits, 1)).astype(np.uint64)).astype(dtype)
+        usual = random.integers(0, 1 << 64, shape, dtype=np.uint64)
+        return np.where(bits == 0, 0, usual >> (64 - np.maximum(bits, 1)).astype(np.uint64)).astype(dtype)
     return random.integers(-50, 51, shape).astype(dtype)
 
 
 def int32(values: Any) -> Spec:
-    """Return a constant of shapes, axes or places."""
+    """A constant of shapes, axes or indices."""
     array = np.asarray(values, np.int32)
     return Spec(array.shape, "int32", data=array)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of TensorFlow Lite, drawn at random, against TensorFlow Lite Micro's reference kernels, bit for bit.
+"""Random layers of TensorFlow Lite, against TensorFlow Lite Micro's reference kernels, bit for bit.
 
-Integers must be the same; floats may differ in their last bits, as one library's ``exp`` does from another's.
+Integers must be equal; floats may differ in their last bits, as the ``exp`` of two libraries does.
 """
 
 import functools
@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 from onnx_suite import Outcome
-from programs import answers_of, make_program
-from tflite_layers import LAYERS, draw_layer, outputs_of
+from programs import make_program, run_program
+from tflite_layers import LAYERS, draw_layer, output_count
 from tflite_micro.python.tflite_micro import runtime
 
 from utvm.compiler import Library, from_tflite
@@ -26,15 +26,15 @@ from utvm.errors import CompileError, UtvmError
 Array = npt.NDArray[Any]
 
 _LISTS = Path(__file__).parent / "tflite_suite.yaml"
-_ARENA = 1 << 20  # Bytes: more than any of the layers needs.
+_ARENA = 1 << 20  # Bytes; enough for all layers.
 
 
 @dataclass
 class Case:
-    """One layer, what it is given, and what the kernels answer; no answers where they do not run it.
+    """A layer, its inputs and the outputs of the kernels; no outputs if the kernels do not run it.
 
     Attributes:
-        layer: operator and element type, as the lists have it.
+        layer: operator and element type, as in the lists.
         name: a C identifier.
     """
 
@@ -47,111 +47,113 @@ class Case:
 
 @functools.cache
 def lists() -> dict[str, Any]:
-    """Return what is written down: ``refused``, reason to layers; ``beyond``, what the kernels do not run."""
+    """The lists: ``refused``, from reason to layers; ``beyond``, layers that the kernels do not run."""
     loaded: dict[str, Any] = yaml.safe_load(_LISTS.read_text(encoding="utf-8"))
     return loaded
 
 
 def layers() -> list[str]:
-    """Return all operators in all of their element types."""
+    """All operators in all of their element types."""
     return [f"{row}/{dtype}" for row, (_, types) in LAYERS.items() for dtype in types]
 
 
 def cases(names: Sequence[str], number: int) -> list[Case]:
-    """Draw one case of each layer, with the answers of the reference kernels."""
+    """Draw a case of each layer, with the outputs of the reference kernels."""
     drawn = []
     for count, layer in enumerate(names):
         row, _, dtype = layer.rpartition("/")
         content, sets = draw_layer(row, dtype, number)
-        # Of weights of 8 bits for real numbers, the kernels refuse some, and read others as if they were real.
-        drawn.append(Case(layer, f"m{count}", content, [(given, []) for given in sets], not row.startswith("hybrid")))
-    ask([case for case in drawn if case.runs])
+        # The kernels refuse some 8-bit weights of float layers, and read others as floats.
+        drawn.append(Case(layer, f"m{count}", content, [(inputs, []) for inputs in sets], not row.startswith("hybrid")))
+    compute_references([case for case in drawn if case.runs])
     return drawn
 
 
-def ask(batch: Sequence[Case]) -> None:
-    """Give cases the answers of the reference kernels."""
-    for case, answers in zip(batch, _references(batch), strict=True):
-        case.runs = answers is not None
+def compute_references(batch: Sequence[Case]) -> None:
+    """Add the outputs of the reference kernels to cases."""
+    for case, results in zip(batch, run_kernels(batch), strict=True):
+        case.runs = results is not None
         case.sets = [
-            (given, wanted) for (given, _), wanted in zip(case.sets, answers or [[]] * len(case.sets), strict=True)
+            (inputs, outputs) for (inputs, _), outputs in zip(case.sets, results or [[]] * len(case.sets), strict=True)
         ]
 
 
-def _references(batch: Sequence[Case]) -> list[list[list[Array]] | None]:
-    """Ask the kernels, in a process of its own: what they do not expect ends it."""
+def run_kernels(batch: Sequence[Case]) -> list[list[list[Array]] | None]:
+    """Run the kernels in a process of its own, which an unexpected model may end."""
 
-    def one(case: Case) -> list[list[Array]] | None:
+    def run_case(case: Case) -> list[list[Array]] | None:
         try:
             interpreter = runtime.Interpreter.from_bytes(case.content, arena_size=_ARENA)
             results = []
-            for given, _ in case.sets:
-                for number, array in enumerate(given):
+            for inputs, _ in case.sets:
+                for number, array in enumerate(inputs):
                     interpreter.set_input(array, number)
                 interpreter.invoke()
-                count = outputs_of(case.content)
+                count = output_count(case.content)
                 results.append([np.array(interpreter.get_output(number)) for number in range(count)])
         except (RuntimeError, ValueError):
             return None
         return results
 
     try:
-        return run_bounded("the layers", "run the reference kernels", lambda: [one(case) for case in batch])
+        return run_bounded("the layers", "run the reference kernels", lambda: [run_case(case) for case in batch])
     except CompileError:
         if len(batch) == 1:
             return [None]
         half = len(batch) // 2
-        return [*_references(batch[:half]), *_references(batch[half:])]
+        return [*run_kernels(batch[:half]), *run_kernels(batch[half:])]
 
 
 def judge(batch: Sequence[Case], directory: Path, target: Target = ANY) -> dict[str, Outcome]:
     """Compile and run layers.
 
     Returns:
-        Layer to what became of it: ``right``, ``wrong``, ``refused``; ``beyond`` where the kernels do not run it.
+        Outcomes by layer: ``right``, ``wrong``, ``refused``; ``beyond`` if the kernels do not run it.
     """
     outcomes, libraries = {}, {}
-    for case, answer in zip(batch, _compiled(batch, target), strict=True):
-        if isinstance(answer, Library):
-            libraries[case.name] = answer
+    for case, result in zip(batch, compile_cases(batch, target), strict=True):
+        if isinstance(result, Library):
+            libraries[case.name] = result
         else:
-            outcomes[case.layer] = Outcome(case.layer, "refused" if case.runs else "beyond", answer)
-    able = [case for case in batch if case.name in libraries]
-    program, bad = make_program(able, libraries, directory)
-    outcomes |= {case.layer: Outcome(case.layer, "wrong", bad[case.name]) for case in able if case.name in bad}
-    able = [case for case in able if case.name not in bad]
-    for case, answers in zip(able, answers_of(able, libraries, program), strict=True):
-        text = _difference(case, answers)
-        verdict = "beyond" if not case.runs and not isinstance(answers, str) else "wrong" if text else "right"
+            outcomes[case.layer] = Outcome(case.layer, "refused" if case.runs else "beyond", result)
+    runnable = [case for case in batch if case.name in libraries]
+    program, rejected = make_program(runnable, libraries, directory)
+    outcomes |= {
+        case.layer: Outcome(case.layer, "wrong", rejected[case.name]) for case in runnable if case.name in rejected
+    }
+    runnable = [case for case in runnable if case.name not in rejected]
+    for case, outputs in zip(runnable, run_program(runnable, libraries, program), strict=True):
+        text = _difference(case, outputs)
+        verdict = "beyond" if not case.runs and not isinstance(outputs, str) else "wrong" if text else "right"
         outcomes[case.layer] = Outcome(case.layer, verdict, text)
     return outcomes
 
 
-def _compiled(batch: Sequence[Case], target: Target) -> list[Library | str]:
+def compile_cases(batch: Sequence[Case], target: Target) -> list[Library | str]:
     from utvm.compiler.build import build_library
 
-    def each(case: Case) -> Library | str:
+    def compile_case(case: Case) -> Library | str:
         try:
             return build_library(from_tflite(case.content, case.name), case.name, target)
         except UtvmError as error:
             return str(error)
 
-    return run_bounded("the layers", "compile them", lambda: [each(case) for case in batch])
+    return run_bounded("the layers", "compile them", lambda: [compile_case(case) for case in batch])
 
 
-def _difference(case: Case, answers: list[list[Array]] | str) -> str:
-    if isinstance(answers, str):
-        return answers
-    for (_, wanted), given in zip(case.sets, answers, strict=True):
-        for expected, result in zip(wanted, given, strict=False):
+def _difference(case: Case, outputs: list[list[Array]] | str) -> str:
+    if isinstance(outputs, str):
+        return outputs
+    for (_, expected_outputs), results in zip(case.sets, outputs, strict=True):
+        for expected, result in zip(expected_outputs, results, strict=False):
             # The interpreter shows a scalar as one element.
             shape = expected.shape if result.size == expected.size == 1 else result.shape
             if (shape, result.dtype) != (expected.shape, expected.dtype):
                 return f"{result.shape} of {result.dtype} where {expected.shape} of {expected.dtype} are right"
             if not _same(expected, result.reshape(shape)):
-                places = np.flatnonzero(result.ravel() != expected.ravel())[:6]
-                given_there, right_there = result.ravel()[places], expected.ravel()[places]
-                return f"{given_there} where {right_there} are right, at {places} of {expected.shape}"
+                indices = np.flatnonzero(result.ravel() != expected.ravel())[:6]
+                actual_values, expected_values = result.ravel()[indices], expected.ravel()[indices]
+                return f"{actual_values} where {expected_values} are right, at {indices} of {expected.shape}"
     return ""
 
 
@@ -162,14 +164,14 @@ def _same(expected: Array, result: Array) -> bool:
 
 
 def page(known: Mapping[str, Any]) -> str:
-    """Write what is supported of TensorFlow Lite, by the two lists."""
+    """Page of supported TensorFlow Lite operators, from the two lists."""
     reasons = {layer: reason for reason, names in known["refused"].items() for layer in names}
     rows = []
     for row, (_, types) in sorted(LAYERS.items()):
-        right = [each for each in types if f"{row}/{each}" not in {*reasons, *known["beyond"]}]
-        said = "; ".join(sorted({reasons[f"{row}/{each}"] for each in types if f"{row}/{each}" in reasons}))
-        if right or said:
-            rows.append(f"| {row} | {', '.join(right)} | {said} |")
+        correct = [dtype for dtype in types if f"{row}/{dtype}" not in {*reasons, *known["beyond"]}]
+        refusals = "; ".join(sorted({reasons[f"{row}/{dtype}"] for dtype in types if f"{row}/{dtype}" in reasons}))
+        if correct or refusals:
+            rows.append(f"| {row} | {', '.join(correct)} | {refusals} |")
     return _PAGE.format(rows="\n".join(rows))
 
 

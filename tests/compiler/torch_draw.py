@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of one overload of ATen with drawn arguments: right as PyTorch computes them, or refused.
+"""Programs of one ATen overload with random arguments equal PyTorch, or are refused.
 
-The overloads are those of the importer's table and those that PyTorch decomposes. Arguments are drawn by their types;
-PyTorch says which it takes.
+The overloads are those of the importer's table and those that PyTorch decomposes. Arguments are drawn by type;
+PyTorch rejects invalid ones.
 
     python tests/compiler/torch_draw.py FIRST LAST
 
-draws the seeds from FIRST to LAST and prints a line for each: result, seed, overload, call and reason.
+judges the seeds from FIRST to LAST and prints a line per program: result, seed, overload, call and reason.
 """
 
 import functools
@@ -25,7 +25,7 @@ import yaml
 
 from utvm.compiler.read import torch_file
 
-COUNT = 50  # Draws of a seed.
+COUNT = 50  # Number of programs per seed.
 SHAPES = ((2, 3, 4), (3, 4), (4,), (1, 4, 6, 6), (4, 4, 3, 3), (2, 3), (4, 2, 5), (1, 2, 7), (), (1, 4, 3, 4, 5))
 SIZES = ([2], [3], [2, 2], [3, 2], [1, 1], [0, 1], [5, 7], [1, 0, 2], [2, 12], [-1], [4, 3], [1, 2, 2, 1], [2, 2, 2])
 _POOLS: dict[str, Any] = {
@@ -70,18 +70,18 @@ _SKIPPED = (
     "vulkan",
     "xnnpack",
 )
-"""Parts of names: of gradients, other devices and layouts, chance, and memory that is not written."""
+"""Parts of names: gradients, other devices and layouts, random numbers, and uninitialised memory."""
 
 
 @functools.cache
 def arguments() -> dict[str, list[str]]:
-    """Return the importer's table: operator to the names of arguments."""
+    """The importer's table: operator to the names of arguments."""
     rows = yaml.safe_load(Path(torch_file.__file__).with_name("torch_arguments.yaml").read_text())["arguments"]
     return {item.partition("/")[0]: re.findall(r"\w+", key) for key, items in rows.items() for item in items.split()}
 
 
 def aten(name: str) -> Any:
-    """Return an overload by its name in the table."""
+    """An overload by its name in the table."""
     import torch
 
     packet, _, overload = name.partition(".")
@@ -90,14 +90,14 @@ def aten(name: str) -> Any:
 
 @functools.cache
 def overloads() -> list[Any]:
-    """Return ATen's overloads that compute a tensor of one of tensors, without chance, and change nothing."""
+    """ATen's deterministic, pure overloads that compute tensors from tensors."""
     import torch
 
     from utvm.compiler.read.torch_rules import decompositions
 
     known = {*map(aten, arguments()), *decompositions()}
     tags = {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
-    rows = []
+    selected = []
     for schema in sorted(torch._C._jit_get_all_schemas(), key=str):
         packet = schema.name.removeprefix("aten::")
         if not schema.name.startswith("aten::") or packet[0] == "_" or any(word in packet for word in _SKIPPED):
@@ -105,18 +105,18 @@ def overloads() -> list[Any]:
         overload = getattr(getattr(torch.ops.aten, packet, None), schema.overload_name or "default", None)
         if not isinstance(overload, torch._ops.OpOverload) or not torch._C._dispatch_has_kernel(overload.name()):
             continue
-        parts = overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-        if not (overload in known or parts) or schema.is_mutable or tags & set(overload.tags):
+        is_composite = overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+        if not (overload in known or is_composite) or schema.is_mutable or tags & set(overload.tags):
             continue
         if str(schema.returns[0].type) not in ("Tensor", "List[Tensor]") or "out" in schema.overload_name:
             continue
         if any("Tensor" in str(item.type) for item in schema.arguments):
-            rows.append(overload)
-    return rows
+            selected.append(overload)
+    return selected
 
 
 class Draw:
-    """One overload with arguments; ``tensors`` are the program's inputs."""
+    """An overload with arguments; ``tensors`` are the program's inputs."""
 
     def __init__(self, overload: Any, random: np.random.Generator) -> None:
         self.overload, self._random = overload, random
@@ -184,33 +184,35 @@ class Draw:
         return tensor
 
     def text(self) -> str:
-        """Return the call, as a person can repeat it."""
+        """The call, for a message."""
         import torch
 
-        def words(item: Any) -> str:
+        def describe(item: Any) -> str:
             if isinstance(item, torch.Tensor):
                 return f"{str(item.dtype).removeprefix('torch.')}{list(item.shape)}"
-            return f"[{', '.join(map(words, item))}]" if isinstance(item, list) else str(item)
+            return f"[{', '.join(map(describe, item))}]" if isinstance(item, list) else str(item)
 
-        named = [f"{key}={words(value)}" for key, value in self.kwargs.items() if value is not None]
-        return f"{str(self.overload).removeprefix('aten.')}({', '.join([*map(words, self.args), *named])})"
+        named = [f"{key}={describe(value)}" for key, value in self.kwargs.items() if value is not None]
+        return f"{str(self.overload).removeprefix('aten.')}({', '.join([*map(describe, self.args), *named])})"
 
     def compute(self, *tensors: Any) -> Any:
         """Call the overload with other tensors in place of the drawn ones."""
         import torch
 
-        left = iter(tensors)
+        remaining = iter(tensors)
 
-        def place(item: Any) -> Any:
+        def substitute(item: Any) -> Any:
             if isinstance(item, torch.Tensor):
-                return next(left)
-            return [place(part) for part in item] if isinstance(item, list) else item
+                return next(remaining)
+            return [substitute(part) for part in item] if isinstance(item, list) else item
 
-        return self.overload(*map(place, self.args), **{key: place(value) for key, value in self.kwargs.items()})
+        return self.overload(
+            *map(substitute, self.args), **{key: substitute(value) for key, value in self.kwargs.items()}
+        )
 
 
 class Program:
-    """A draw as an exported program, as :mod:`torch_suite` judges it."""
+    """A draw as an exported program, for :mod:`torch_suite`."""
 
     def __init__(self, name: str, draw: Draw, results: list[Any]) -> None:
         import torch
@@ -224,25 +226,25 @@ class Program:
         self.sets = [([item.numpy() for item in draw.tensors], [item.numpy() for item in results])]
 
 
-def programs(seed: int, count: int = COUNT, tries: int = 60) -> Iterator[Program]:
-    """Yield programs that PyTorch computes and exports; each overload has as many as another."""
-    rows = overloads()
-    order = np.random.default_rng(0).permutation(len(rows))
+def draw_programs(seed: int, count: int = COUNT, attempts: int = 60) -> Iterator[Program]:
+    """Yield programs that PyTorch computes and exports; all overloads have equal numbers."""
+    candidates = overloads()
+    order = np.random.default_rng(0).permutation(len(candidates))
     for number in range(count):
         random = np.random.default_rng((seed, number))
-        overload = rows[order[(seed * count + number) % len(rows)]]
-        for _ in range(tries):
+        overload = candidates[order[(seed * count + number) % len(candidates)]]
+        for _ in range(attempts):
             try:
                 draw = Draw(overload, random)
-                first, results = _results(draw), _results(draw)
-                if _is_plain(draw, results) and all(map(_same, first, results)):
+                first, results = _compute(draw), _compute(draw)
+                if _is_plain(draw, results) and all(map(_are_equal, first, results)):
                     yield Program(f"m{number}", draw, results)
                     break
-            except Exception:  # whatever PyTorch raises
+            except Exception:  # PyTorch raises many types.
                 continue
 
 
-def _results(draw: Draw) -> list[Any]:
+def _compute(draw: Draw) -> list[Any]:
     import torch
 
     with warnings.catch_warnings(), torch.no_grad():
@@ -251,7 +253,7 @@ def _results(draw: Draw) -> list[Any]:
     return list(results) if isinstance(results, tuple | list) else [results]
 
 
-def _same(first: Any, second: Any) -> bool:
+def _are_equal(first: Any, second: Any) -> bool:
     import torch
 
     return bool(torch.equal(first, second))
@@ -271,7 +273,7 @@ def _is_plain(draw: Draw, results: list[Any]) -> bool:
 
 
 def _judge(seed: int) -> None:
-    """Judge a seed's programs, and print a line for each that is not right, and one of counts."""
+    """Judge a seed's programs, and print a line for each."""
     import torch
     import torch_suite
 
@@ -279,9 +281,9 @@ def _judge(seed: int) -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        drawn = list(programs(seed))
-        outcomes = torch_suite.judge_programs(drawn, Path(folder))
-    for program in drawn:
+        programs = list(draw_programs(seed))
+        outcomes = torch_suite.judge_programs(programs, Path(folder))
+    for program in programs:
         outcome = outcomes[program.case]
         print(
             outcome.verdict, seed, program.overload, program.case, " ".join(outcome.text.split()), sep="\t", flush=True

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks of torchvision, timm and torchaudio with random weights, exported, imported and held against PyTorch.
+"""Networks of torchvision, timm and torchaudio with random weights, exported, imported and compared with PyTorch.
 
     python tests/compiler/torch_networks.py [RESULTS [WORD]]
 
-tries the networks of ``torch_networks.yaml``, or those with a word, which RESULTS does not hold yet; it writes
-docs/torch-networks.md.
+tries the networks of ``torch_networks.yaml``, or those whose name contains WORD, that are not yet in RESULTS, and
+writes docs/torch-networks.md.
 """
 
 import importlib
@@ -76,29 +76,29 @@ class Network:
         for shape in self.shapes:
             sizes = [int(size) for size in shape.removeprefix("i").split("x")]
             sizes = [1, 3, *sizes * 2] if len(sizes) == 1 and not shape.startswith("i") else sizes
-            whole = shape.startswith("i")
-            tensors.append(torch.full(sizes, 20) if whole else torch.randn(sizes))
+            is_integer = shape.startswith("i")
+            tensors.append(torch.full(sizes, 20) if is_integer else torch.randn(sizes))
         return tuple(tensors)
 
 
 def networks() -> list[Network]:
-    found = []
+    result = []
     for library, lines in yaml.safe_load(_LIST.read_text(encoding="utf-8")).items():
         for line in lines:
-            name, *words = line.split()
-            network = Network(library, name, runs="run" in words, refused="refused" in words)
-            for word in words:
-                key, equal, value = word.partition("=")
+            name, *options = line.split()
+            network = Network(library, name, runs="run" in options, refused="refused" in options)
+            for option in options:
+                key, equal, value = option.partition("=")
                 if equal:
                     network.options[key] = yaml.safe_load(value)
-                elif word not in ("run", "refused"):
-                    network.shapes.append(word)
-            found.append(network)
-    return found
+                elif option not in ("run", "refused"):
+                    network.shapes.append(option)
+            result.append(network)
+    return result
 
 
-def _weighted(network: Network) -> Any:
-    """The network with weights that are all drawn: a layer that starts with zeros would hide what is before it."""
+def build_with_random_weights(network: Network) -> Any:
+    """The network with random weights only: a layer with zero weights would hide earlier errors."""
     import torch
 
     torch.manual_seed(0)
@@ -114,14 +114,14 @@ def _weighted(network: Network) -> Any:
     return module
 
 
-def _flat(value: Any) -> list[Any]:
+def flatten(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = list(value.values())
-    return [part for item in value for part in _flat(item)] if isinstance(value, list | tuple) else [value]
+    return [part for item in value for part in flatten(item)] if isinstance(value, list | tuple) else [value]
 
 
 def judge(network: Network) -> str:
-    """Return the result: right, imported, refused with the reason, not exported, or wrong."""
+    """Result: right, imported, refused with the reason, not exported, or wrong."""
     import torch
 
     from utvm.compiler import reference
@@ -129,11 +129,11 @@ def judge(network: Network) -> str:
     from utvm.errors import UtvmError
 
     torch.set_num_threads(1)
-    module = _weighted(network)
+    module = build_with_random_weights(network)
     inputs = network.inputs()
     try:
         program = torch.export.export(module, inputs)
-    except Exception as error:  # whatever PyTorch raises
+    except Exception as error:  # any exception of PyTorch
         return f"not exported: {type(error).__name__}: {str(error)[:100]}"
     try:
         model = from_torch(program, network.name)
@@ -143,40 +143,40 @@ def judge(network: Network) -> str:
     except UtvmError as error:
         return f"refused: {error.message}"
     with torch.no_grad():
-        expected = [item.numpy() for item in _flat(module(*inputs)) if item is not None]
+        expected = [item.numpy() for item in flatten(module(*inputs)) if item is not None]
     return _difference(results, expected) or "right"
 
 
 def _difference(results: list[Any], expected: list[Any]) -> str:
     if [item.shape for item in results] != [item.shape for item in expected]:
         return f"wrong: shapes {[item.shape for item in results]} for {[item.shape for item in expected]}"
-    for ours, theirs in zip(results, expected, strict=True):
-        if theirs.dtype.kind == "f" and not (np.isfinite(theirs).all() and np.ptp(theirs) > 0):
+    for result, golden in zip(results, expected, strict=True):
+        if golden.dtype.kind == "f" and not (np.isfinite(golden).all() and np.ptp(golden) > 0):
             return "wrong: PyTorch's own output says nothing"
-        apart = np.abs(ours.astype(float) - theirs.astype(float)).max()
-        if not apart <= _EPSILON * np.abs(theirs).max():
-            return f"wrong: apart by {apart:g} of {np.abs(theirs).max():g}"
+        distance = np.abs(result.astype(float) - golden.astype(float)).max()
+        if not distance <= _EPSILON * np.abs(golden).max():
+            return f"wrong: apart by {distance:g} of {np.abs(golden).max():g}"
     return ""
 
 
-def _send(network: Network, end: Connection) -> None:
+def _send(network: Network, connection: Connection) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS + 5))
     try:
-        end.send(judge(network))
+        connection.send(judge(network))
     except Exception as error:
-        end.send(f"wrong: internal error {error!r}"[:300])
+        connection.send(f"wrong: internal error {error!r}"[:300])
 
 
 def judge_in_time(network: Network) -> str:
-    """As :func:`judge`, in a process of its own."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_send, args=(network, theirs))
+    """Like :func:`judge`, in a process of its own with a time limit."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_send, args=(network, sender))
     process.start()
-    theirs.close()
+    sender.close()
     try:
-        return str(ours.recv())
+        return str(receiver.recv())
     except EOFError:
         process.join()
         late = process.exitcode == -signal.SIGXCPU
@@ -187,11 +187,11 @@ def judge_in_time(network: Network) -> str:
 
 
 def warm_up() -> None:
-    """Import and fill PyTorch's caches once, for all forked processes."""
+    """Import libraries and fill PyTorch's caches once, for all forked processes."""
     import torch
 
     if platform.machine() == "x86_64" and "+cpu" in torch.__version__ and "+cpu" not in version("torchvision"):
-        # Beside PyTorch's CPU build, PyPI's torchvision lacks its operators; it names two when it is imported.
+        # With PyTorch's CPU build, PyPI's torchvision lacks its operators; its import needs two of them.
         _LIBRARIES.append(torch.library.Library("torchvision", "DEF"))
         for name in ("nms", "qnms"):
             _LIBRARIES[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -230,14 +230,14 @@ def page(results: dict[str, str], versions: dict[str, str]) -> str:
 
 def main(cache: str, word: str = "") -> None:
     warm_up()
-    kept = Path(cache)
-    results = json.loads(kept.read_text()) if kept.exists() else {}
+    cache_file = Path(cache)
+    results = json.loads(cache_file.read_text()) if cache_file.exists() else {}
     for network in networks():
         if network.case not in results and word in network.case:
-            begin = time.time()
+            start = time.time()
             results[network.case] = " ".join(judge_in_time(network).split()).replace("|", "\\|")[:240]
-            print(network.case, results[network.case], f"{time.time() - begin:.0f} s", flush=True)
-            kept.write_text(json.dumps(results, indent=0))
+            print(network.case, results[network.case], f"{time.time() - start:.0f} s", flush=True)
+            cache_file.write_text(json.dumps(results, indent=0))
     names = "torchvision", "timm", "torchaudio", "torch"
     versions = {name: version(name).partition("+")[0] for name in names}
     _PAGE.write_text(page(results, versions), encoding="utf-8")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of one operator of PyTorch, exported, against PyTorch itself: the operators of ATen that models have.
+"""Exported programs of one PyTorch operator, against PyTorch: the ATen operators that models have.
 
-A case is an expression of its inputs, which is all of the program; its name, ``OPERATOR/type``, is in the lists.
+A case is an expression of its inputs, the complete program; its name is ``OPERATOR/type``, as in the lists.
 """
 
 import functools
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 from onnx_suite import Outcome
-from programs import answers_of, make_program
+from programs import make_program, run_program
 
 from utvm.compiler import Library
 from utvm.compiler.bounded import run_bounded
@@ -141,23 +141,23 @@ ROWS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     **{name: (f"torch.{name}(a, b)", _TWO, ("int32", "bool")) for name in _LOGICAL},
     **_OTHERS,
 }
-"""Operator to an expression, the shapes of its inputs, and the element types that are tried."""
+"""Operator to an expression, the shapes of its inputs, and the tested element types."""
 
 
 def cases() -> list[str]:
-    """Return the names of all cases."""
+    """Names of all cases."""
     return [f"{row}/{dtype}" for row, (_, _, types) in ROWS.items() for dtype in types]
 
 
 @functools.cache
 def lists() -> dict[str, list[str]]:
-    """Return what is written down: reason of a refusal to cases."""
+    """The list: reason of a refusal to cases."""
     loaded: dict[str, list[str]] = yaml.safe_load(_LISTS.read_text(encoding="utf-8"))
     return loaded
 
 
-class _Drawn:
-    """A case with its inputs, as :mod:`programs` takes it."""
+class ExportedCase:
+    """A case with its inputs, for :mod:`programs`."""
 
     def __init__(self, case: str, name: str) -> None:
         import torch
@@ -168,74 +168,78 @@ class _Drawn:
         random = np.random.default_rng(len(case))
         arrays = [(random.normal(0, 2, shape) + 0.01).astype(dtype) for shape in shapes]
         if dtype == "int32":
-            arrays = [np.where(each == 0, 3, each).astype(dtype) for each in arrays]
+            arrays = [np.where(array == 0, 3, array).astype(dtype) for array in arrays]
 
         torch.manual_seed(0)
-        code = eval(f"lambda {', '.join('abc'[: len(shapes)])}: {_hoisted(text)}", _names(text))
+        code = eval(f"lambda {', '.join('abc'[: len(shapes)])}: {with_layer_name(text)}", variables_of(text))
 
         class Program(torch.nn.Module):
-            def forward(self, *given: Any) -> Any:
-                return code(*given)
+            def forward(self, *inputs: Any) -> Any:
+                return code(*inputs)
 
-        tensors = tuple(torch.from_numpy(each) for each in arrays)
+        tensors = tuple(torch.from_numpy(array) for array in arrays)
         self.program = torch.export.export(Program().eval(), tensors)
         self.sets = [(arrays, [code(*tensors).detach().numpy()])]
 
 
-def _hoisted(text: str) -> str:
-    """Return an expression with a layer's name in place of what makes the layer, whose weights are drawn once."""
-    return text.replace(_layer(text), "layer") if _layer(text) else text
+def with_layer_name(text: str) -> str:
+    """Replace a layer's constructor in an expression with a name, so that its weights are drawn once."""
+    return text.replace(layer_constructor(text), "layer") if layer_constructor(text) else text
 
 
-def _layer(text: str) -> str:
+def layer_constructor(text: str) -> str:
     return text[: text.index(")") + 1] if text.startswith("torch.nn.") else ""
 
 
-def _names(text: str) -> dict[str, Any]:
+def variables_of(text: str) -> dict[str, Any]:
     import torch
 
     names: dict[str, Any] = {"torch": torch, "f": torch.nn.functional}
-    if _layer(text):
-        names["layer"] = eval(_layer(text), dict(names))
+    if layer_constructor(text):
+        names["layer"] = eval(layer_constructor(text), dict(names))
     return names
 
 
 def judge(names: list[str], directory: Path) -> dict[str, Outcome]:
-    """Export, compile and run cases; return what became of each: ``right``, ``wrong`` or ``refused``."""
-    return judge_programs([_Drawn(case, f"m{number}") for number, case in enumerate(names)], directory)
+    """Export, compile and run cases; return their outcomes: ``right``, ``wrong`` or ``refused``."""
+    return judge_programs([ExportedCase(case, f"m{number}") for number, case in enumerate(names)], directory)
 
 
-def judge_programs(drawn: Sequence[Any], directory: Path) -> dict[str, Outcome]:
-    """Compile and run exported programs with a case, a name and sets of inputs and answers."""
+def judge_programs(programs: Sequence[Any], directory: Path) -> dict[str, Outcome]:
+    """Compile and run exported programs with a case, a name and sets of inputs and outputs."""
     outcomes, libraries = {}, {}
-    for each in drawn:
-        answer = _compiled(each, directory)
-        if isinstance(answer, Library):
-            libraries[each.name] = answer
+    for exported in programs:
+        result = compile_program(exported, directory)
+        if isinstance(result, Library):
+            libraries[exported.name] = result
         else:
-            outcomes[each.case] = Outcome(each.case, "refused", answer)
-    able = [each for each in drawn if each.name in libraries]
-    program, bad = make_program(able, libraries, directory)
-    outcomes |= {each.case: Outcome(each.case, "wrong", bad[each.name]) for each in able if each.name in bad}
-    able = [each for each in able if each.name not in bad]
-    for each, answers in zip(able, answers_of(able, libraries, program), strict=True):
-        pairs = [] if isinstance(answers, str) else zip(each.sets[0][1], answers[0], strict=True)
-        text = answers if isinstance(answers, str) else "; ".join(filter(None, (_difference(*pair) for pair in pairs)))
-        outcomes[each.case] = Outcome(each.case, "wrong" if text else "right", text)
+            outcomes[exported.case] = Outcome(exported.case, "refused", result)
+    runnable = [exported for exported in programs if exported.name in libraries]
+    program, rejected = make_program(runnable, libraries, directory)
+    outcomes |= {
+        exported.case: Outcome(exported.case, "wrong", rejected[exported.name])
+        for exported in runnable
+        if exported.name in rejected
+    }
+    runnable = [exported for exported in runnable if exported.name not in rejected]
+    for exported, outputs in zip(runnable, run_program(runnable, libraries, program), strict=True):
+        pairs = [] if isinstance(outputs, str) else zip(exported.sets[0][1], outputs[0], strict=True)
+        text = outputs if isinstance(outputs, str) else "; ".join(filter(None, (_difference(*pair) for pair in pairs)))
+        outcomes[exported.case] = Outcome(exported.case, "wrong" if text else "right", text)
     return outcomes
 
 
-def _compiled(drawn: Any, directory: Path) -> Library | str:
+def compile_program(exported: Any, directory: Path) -> Library | str:
     import torch
 
     from utvm.compiler.build import build_library
     from utvm.compiler.read.torch_file import from_archive
 
-    path = directory / f"{drawn.name}.pt2"
+    path = directory / f"{exported.name}.pt2"
     try:
-        torch.export.save(drawn.program, path)
-        model: Model = from_archive(path.read_bytes(), drawn.name, drawn.name)
-        return run_bounded(drawn.name, "compile it", lambda: build_library(model, drawn.name))
+        torch.export.save(exported.program, path)
+        model: Model = from_archive(path.read_bytes(), exported.name, exported.name)
+        return run_bounded(exported.name, "compile it", lambda: build_library(model, exported.name))
     except UtvmError as error:
         return error.message
 
@@ -249,13 +253,13 @@ def _difference(expected: Array, result: Array) -> str:
 
 
 def page(refused: dict[str, list[str]]) -> str:
-    """Write what is supported of PyTorch, by the list of what is refused."""
+    """Page of supported PyTorch operators, from the list of refusals."""
     reasons = {case: reason for reason, names in refused.items() for case in names}
     rows = []
     for row, (_, _, types) in sorted(ROWS.items()):
-        right = [each for each in types if f"{row}/{each}" not in reasons]
-        said = "; ".join(sorted({reasons[f"{row}/{each}"] for each in types if f"{row}/{each}" in reasons}))
-        rows.append(f"| {row} | {', '.join(right)} | {said} |")
+        correct = [dtype for dtype in types if f"{row}/{dtype}" not in reasons]
+        refusals = "; ".join(sorted({reasons[f"{row}/{dtype}"] for dtype in types if f"{row}/{dtype}" in reasons}))
+        rows.append(f"| {row} | {', '.join(correct)} | {refusals} |")
     return _PAGE.format(rows="\n".join(rows))
 
 

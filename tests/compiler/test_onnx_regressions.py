@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What models drawn at random found, each as a model of one operator: answers by ONNX's reference evaluator."""
+"""Regressions that random models revealed, each as a model of one operator, against ONNX's evaluator."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ EDGES = np.array([[np.nan, -2, 9, -np.inf], [np.inf, 3e38, 1, -0.5]], np.float32
 WHOLE = RANDOM.integers(0, 9, (2, 3, 4))
 
 # Version, signature, operator, inputs.
-FOUND = {
+REGRESSIONS = {
     "scattered_rows_fewer_than_there_are": (
         18, "(float[2,3,4] x, int64[1,2,2] i, float[1,2,2] u) => (float[2,3,4] y)",
         "y = ScatterElements <axis = 2> (x, i, u)", [X, np.array([[[3, 0], [-1, 1]]]), X[:1, :2, :2]],
@@ -112,25 +112,25 @@ FOUND = {
 }  # fmt: skip
 
 
-def _case(name: str, version: int, text: str, given: list[np.ndarray], same_as: str = "") -> Case:
-    """Make a case; its answers may be those of another text, where the evaluator does not know this one."""
+def _case(name: str, version: int, text: str, inputs: list[np.ndarray], same_as: str = "") -> Case:
+    """A case; its outputs may be those of another text that the evaluator supports."""
     header = f'<ir_version: 8, opset_import: ["" : {version}]> {name} '
-    model, other = (onnx.parser.parse_model(header + each) for each in (text, same_as or text))
-    feeds = dict(zip([each.name for each in model.graph.input], given, strict=True))
+    model, evaluated = (onnx.parser.parse_model(header + body) for body in (text, same_as or text))
+    feeds = dict(zip([input_info.name for input_info in model.graph.input], inputs, strict=True))
     with np.errstate(all="ignore"):
-        wanted = [np.asarray(each) for each in ReferenceEvaluator(other).run(None, feeds)]
-    return Case(name, model, [(list(feeds.values()), wanted)], 1e-4, 1e-5)
+        expected = [np.asarray(output) for output in ReferenceEvaluator(evaluated).run(None, feeds)]
+    return Case(name, model, [(list(feeds.values()), expected)], 1e-4, 1e-5)
 
 
 @pytest.mark.slow
-def test_what_was_found_is_right(tmp_path: Path) -> None:
+def test_regressions_are_fixed(tmp_path: Path) -> None:
     cases = [
-        _case(name, version, f"{signature} {{ {nodes} }}", given)
-        for name, (version, signature, nodes, given) in FOUND.items()
+        _case(name, version, f"{signature} {{ {nodes} }}", inputs)
+        for name, (version, signature, nodes, inputs) in REGRESSIONS.items()
     ]
     window = "kernel_shape = [2, 2], strides = [1, 2]"
     pool = f"(float[1,1,6,7] x) => (float[1,1,6,4] y) {{ y = MaxPool <PADS, {window}> (x) }}"
     named, numbers = 'auto_pad = "SAME_LOWER"', "pads = [1, 1, 0, 0]"
     cases.append(_case("lower", 20, pool.replace("PADS", named), [IMAGE], pool.replace("PADS", numbers)))
     outcomes = onnx_suite.judge(cases, tmp_path).values()
-    assert not [each for each in outcomes if each.verdict != "right"]
+    assert not [outcome for outcome in outcomes if outcome.verdict != "right"]

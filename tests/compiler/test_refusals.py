@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals of drawn models with a few things wrong, TFLite, ONNX and PyTorch: our words, a place, a hint."""
+"""Refusals of random, damaged TFLite, ONNX and PyTorch models have our words, a location and a hint."""
 
 import dataclasses
 import io
@@ -17,7 +17,7 @@ import pytest
 import tflite_suite
 from onnx_draw import NEWEST, OLDEST
 from onnx_draw import Draw as OnnxDraw
-from test_messages import FOREIGN, PLACED
+from test_messages import FOREIGN, LOCATED
 from tflite_draw import TYPES, Layer, Spec
 from tflite_draw import Draw as TfliteDraw
 from tflite_layers import LAYERS, operator_of
@@ -32,14 +32,14 @@ _NUMBERS = (-(1 << 31), -2, -1, 0, 1, 2, 3, 5, 7, 1 << 20, (1 << 31) - 1)
 
 
 def _wrong_spec(spec: Spec | None, random: np.random.Generator) -> Spec | None:
-    """A tensor with something else about it, or none."""
+    """A tensor with one changed property, or None."""
     if spec is None:
         return Spec((1,), "float32")
     shape = spec.shape
-    place, extent = int(random.integers(max(len(shape), 1))), int(random.choice(_EXTENTS))
+    index, extent = int(random.integers(max(len(shape), 1))), int(random.choice(_EXTENTS))
     changes: list[dict[str, Any] | None] = [
         {"dtype": str(random.choice([*TYPES, "float64", "complex64"])), "data": None},
-        {"shape": (*shape[:place], extent, *shape[place + 1 :]), "data": None},
+        {"shape": (*shape[:index], extent, *shape[index + 1 :]), "data": None},
         {"shape": (*shape, 2) if random.integers(2) else shape[1:], "data": None},
         {"scale": [None, 0.0, 1e-30, float("inf"), [0.5, 0.25]][random.integers(5)]},
         {"axis": int(random.integers(-1, 5))},
@@ -60,11 +60,11 @@ def tflite_model(seed: int) -> Model:
     for _ in range(int(random.integers(1, 3))):
         match random.choice(["input", "input", "output", "option", "operator", "more"]):
             case "input":
-                place = int(random.integers(len(inputs)))
-                inputs[place] = _wrong_spec(inputs[place], random)
+                index = int(random.integers(len(inputs)))
+                inputs[index] = _wrong_spec(inputs[index], random)
             case "output":
-                place = int(random.integers(len(outputs)))
-                outputs[place] = _wrong_spec(outputs[place], random) or outputs[place]
+                index = int(random.integers(len(outputs)))
+                outputs[index] = _wrong_spec(outputs[index], random) or outputs[index]
             case "option" if options:
                 key = str(random.choice(list(options)))
                 options[key] = int(random.choice(_NUMBERS)) if isinstance(options[key], int) else options[key]
@@ -74,7 +74,7 @@ def tflite_model(seed: int) -> Model:
                 inputs = inputs[:-1] if random.integers(2) and len(inputs) > 1 else [*inputs, inputs[0]]
     try:
         content = Layer(inputs, outputs, options).content(operator)
-    except (OverflowError, ValueError, TypeError, KeyError, RuntimeError, struct.error):  # It cannot be written.
+    except (OverflowError, ValueError, TypeError, KeyError, RuntimeError, struct.error):  # Not writable.
         return tflite_model(seed + 100_003)
     return from_tflite(content, "drawn")
 
@@ -96,9 +96,11 @@ def onnx_model(seed: int) -> Model:
                 else:
                     attribute.i = int(random.choice(_NUMBERS))
             case "edge" if node.input:
-                node.input[random.integers(len(node.input))] = str(random.choice([*draw.given, *draw.stored, "z"]))
+                node.input[random.integers(len(node.input))] = str(
+                    random.choice([*draw.input_values, *draw.stored, "z"])
+                )
             case "operator":
-                node.op_type = str(random.choice(sorted({each.name for each in onnx.defs.get_all_schemas()})))
+                node.op_type = str(random.choice(sorted({schema.name for schema in onnx.defs.get_all_schemas()})))
             case "shape" if proto.graph.input:
                 dims = proto.graph.input[0].type.tensor_type.shape.dim
                 if dims:
@@ -117,7 +119,7 @@ def onnx_model(seed: int) -> Model:
 
 
 def fault(draw: Callable[[int], Model], seed: int, *, whole: bool) -> str:
-    """What is wrong with the refusal of a drawn model, empty if it compiles or the refusal is right."""
+    """Fault of a random model's refusal; empty if it compiles or the refusal is correct."""
     try:
         model = draw(seed)
         import_model(model)
@@ -125,12 +127,12 @@ def fault(draw: Callable[[int], Model], seed: int, *, whole: bool) -> str:
             build_library(model, "drawn")
     except UtvmError as error:
         text = f"{error.message} / {error.hint}"
-        where = "TFLite model drawn" if draw is tflite_model else "ONNX model drawn"
+        prefix = "TFLite model drawn" if draw is tflite_model else "ONNX model drawn"
         rules = {
             "foreign": not FOREIGN.search(text),
-            "no place": PLACED.search(error.message) is not None,
+            "no place": LOCATED.search(error.message) is not None,
             "no hint": bool(error.hint),
-            "no file": error.message.startswith(where),
+            "no file": error.message.startswith(prefix),
         }
         broken = ", ".join(name for name, holds in rules.items() if not holds)
         return broken and f"{draw.__name__} {seed}: {broken}: {text}"
@@ -140,7 +142,7 @@ def fault(draw: Callable[[int], Model], seed: int, *, whole: bool) -> str:
 
 
 @pytest.mark.parametrize("draw", [tflite_model, onnx_model])
-def test_refusals_of_drawn_models(draw: Callable[[int], Model]) -> None:
+def test_refusals_of_random_models_are_clear(draw: Callable[[int], Model]) -> None:
     faults = [fault(draw, seed, whole=False) for seed in range(40)]
     assert not any(faults), "\n".join(filter(None, faults))
 
@@ -148,13 +150,13 @@ def test_refusals_of_drawn_models(draw: Callable[[int], Model]) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("draw", [tflite_model, onnx_model])
 @pytest.mark.parametrize("part", range(10))
-def test_refusals_of_many_drawn_models(draw: Callable[[int], Model], part: int) -> None:
+def test_refusals_of_many_random_models_are_clear(draw: Callable[[int], Model], part: int) -> None:
     faults = [fault(draw, seed, whole=True) for seed in range(part * 100, part * 100 + 100)]
     assert not any(faults), "\n".join(filter(None, faults))
 
 
 def torch_archive(seed: int) -> bytes:
-    """Return an archive as torch.export.save writes it, with members missing, exchanged, cut or damaged."""
+    """An archive of torch.export.save with missing, exchanged, truncated or damaged members."""
     random = np.random.default_rng(seed)
     node = {"target": "torch.ops.aten.relu.default", "inputs": [], "outputs": [{"as_tensor": {"name": "relu"}}]}
     program = {
@@ -186,15 +188,17 @@ def torch_archive(seed: int) -> bytes:
     with zipfile.ZipFile(stream, "w") as archive:
         for name, member in members.items():
             archive.writestr(name, member)
-    whole = bytearray(stream.getvalue())
+    content_of_archive = bytearray(stream.getvalue())
     for _ in range(random.integers(3)):
-        whole[random.integers(len(whole))] = random.integers(256)
-    return bytes(whole[: random.integers(len(whole))] if random.random() < 0.2 else whole)
+        content_of_archive[random.integers(len(content_of_archive))] = random.integers(256)
+    return bytes(
+        content_of_archive[: random.integers(len(content_of_archive))] if random.random() < 0.2 else content_of_archive
+    )
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_refusals_of_damaged_archives(part: int, tmp_path: Path) -> None:
-    """With PyTorch or without: the file is named, and what would help."""
+def test_refusals_of_damaged_archives_are_clear(part: int, tmp_path: Path) -> None:
+    """With and without PyTorch, the message names the file and has a hint."""
     path = tmp_path / "drawn.pt2"
     for seed in range(part * 150, part * 150 + 150):
         path.write_bytes(torch_archive(seed))
