@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CIFAR-10 CNN: the network that its README describes, and files of weights."""
+"""The CIFAR-10 CNN is the network of its README, and reads weight files."""
 
 import json
 from pathlib import Path
@@ -17,12 +17,12 @@ from utvm.errors import ConfigError
 Integers = npt.NDArray[np.int64]
 
 
-def _shifted(sums: Integers, bits: int) -> Integers:
-    """Divide by 2**bits in two steps, as gemmlowp does: halves up by the first, away from zero by the second."""
+def _shift_right(sums: Integers, bits: int) -> Integers:
+    """Divide by 2**bits in two steps, like gemmlowp: first round halves up, then away from zero."""
     half = (sums + 1) >> 1
     bits -= 1
-    rest = half & ((1 << bits) - 1)
-    result = (half >> bits) + (rest > ((1 << (bits - 1)) - 1) + (half < 0))
+    remainder = half & ((1 << bits) - 1)
+    result = (half >> bits) + (remainder > ((1 << (bits - 1)) - 1) + (half < 0))
     return np.clip(result, -128, 127)
 
 
@@ -31,20 +31,20 @@ def _windows(image: Integers, size: int, before: int, after: int, stride: int, f
     return np.lib.stride_tricks.sliding_window_view(padded, (size, size), (0, 1))[::stride, ::stride]
 
 
-def _by_hand(parameters: dict[str, Integers], image: Integers) -> Integers:
-    """Compute the network as the README tells it, in 64-bit integers."""
+def _reference_logits(parameters: dict[str, Integers], image: Integers) -> Integers:
+    """Compute the network of the README in 64-bit integers."""
     for number in range(3):
         columns = _windows(image, 5, 2, 2, 1, 0)
         sums = np.einsum("hwcij,oijc->hwo", columns, parameters[f"conv{number}_weight"])
-        image = np.maximum(_shifted(sums + parameters[f"conv{number}_bias"], 9), 0)
+        image = np.maximum(_shift_right(sums + parameters[f"conv{number}_bias"], 9), 0)
         if number == 0:
             image = _windows(image, 3, 0, 1, 2, -128).max((3, 4))
         else:
             total = _windows(image, 3, 0, 1, 2, 0).sum((3, 4))
-            there = _windows(np.ones_like(image), 3, 0, 1, 2, 0).sum((3, 4))
-            image = (2 * total + there) // (2 * there)
+            count = _windows(np.ones_like(image), 3, 0, 1, 2, 0).sum((3, 4))
+            image = (2 * total + count) // (2 * count)
     sums = parameters["dense0_weight"] @ image.ravel() + (parameters["dense0_bias"] << 3)
-    return _shifted(sums, 5)
+    return _shift_right(sums, 5)
 
 
 def _images(count: int) -> npt.NDArray[np.uint8]:
@@ -52,48 +52,48 @@ def _images(count: int) -> npt.NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_file_holds_the_network_of_the_readme(seed: int) -> None:
+def test_network_equals_the_readme(seed: int) -> None:
     parameters = dict(random_parameters(seed))
     inputs = image_inputs(parameters, _images(6))
-    expected = [_by_hand(parameters, image.astype(np.int64)) for image in inputs]
-    for (logits,), by_hand in zip(
+    expected = [_reference_logits(parameters, image.astype(np.int64)) for image in inputs]
+    for (logits,), golden in zip(
         tflite_micro(network(parameters), [[image[np.newaxis]] for image in inputs]), expected, strict=True
     ):
-        np.testing.assert_array_equal(logits[0], by_hand)
+        np.testing.assert_array_equal(logits[0], golden)
     assert len({tuple(logits) for logits in expected}) == len(expected)
 
 
-def test_it_has_the_multiply_accumulates_of_the_post() -> None:
+def test_multiply_accumulates_equal_the_blog_post() -> None:
     library = compile_model(from_tflite(network(random_parameters()), "cifar10_cnn"))
-    # Output pixels times channels times what each adds up.
-    by_layer = [32 * 32 * 32 * 75, 16 * 16 * 32 * 800, 8 * 8 * 64 * 800, 10 * 1024]
-    assert [call.macs for call in library.calls if call.macs] == by_layer
-    assert sum(by_layer) == 12_298_240
+    # Output pixels times channels times products per sum.
+    macs_by_layer = [32 * 32 * 32 * 75, 16 * 16 * 32 * 800, 8 * 8 * 64 * 800, 10 * 1024]
+    assert [call.macs for call in library.calls if call.macs] == macs_by_layer
+    assert sum(macs_by_layer) == 12_298_240
 
 
-def test_an_image_less_its_mean_is_cut_off_at_the_limits() -> None:
+def test_image_without_its_mean_saturates() -> None:
     parameters = {"mean_data": np.full(IMAGE, 140)}
     images = np.stack([np.full(IMAGE, value, np.uint8) for value in (0, 140, 255)])
     assert image_inputs(parameters, images)[:, 0, 0, 0].tolist() == [-128, 0, 115]
 
 
-def _written(path: Path, change: dict[str, Any]) -> Path:
+def _write_weights(path: Path, change: dict[str, Any]) -> Path:
     content = {name: array.ravel().tolist() for name, array in random_parameters(7).items()}
     path.write_text(json.dumps({name: value for name, value in {**content, **change}.items() if value != "gone"}))
     return path
 
 
-def test_weights_come_from_a_file_flat_or_nested(tmp_path: Path) -> None:
-    drawn = random_parameters(7)
-    nested = {"conv1_weight": drawn["conv1_weight"].tolist(), "mean_data": drawn["mean_data"].tolist()}
+def test_weights_are_read_flat_or_nested(tmp_path: Path) -> None:
+    parameters = random_parameters(7)
+    nested = {"conv1_weight": parameters["conv1_weight"].tolist(), "mean_data": parameters["mean_data"].tolist()}
     for change in ({}, nested):
-        read = read_parameters(_written(tmp_path / "weights.json", change))
+        read = read_parameters(_write_weights(tmp_path / "weights.json", change))
         assert {name: array.shape for name, array in read.items()} == SHAPES
-        assert network(read) == network(drawn) != network(random_parameters(0))
+        assert network(read) == network(parameters) != network(random_parameters(0))
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"conv1_bias": "gone"}, "must hold mean_data"),
         ({"conv3_bias": [1]}, "but holds mean_data"),
@@ -109,16 +109,16 @@ def test_weights_come_from_a_file_flat_or_nested(tmp_path: Path) -> None:
         ({"mean_data": [-1] * 3072}, "mean_data has numbers that are not from 0 to 255"),
     ],
 )
-def test_a_wrong_file_of_weights_is_one_clear_error(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    path = _written(tmp_path / "weights.json", change)
+def test_invalid_weights_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = _write_weights(tmp_path / "weights.json", change)
     with pytest.raises(ConfigError) as refused:
         read_parameters(path)
     assert str(path) in refused.value.message
-    assert said in refused.value.message
+    assert message in refused.value.message
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2]", b"\xff\xfe", b"{", b"[" * 100_000])
-def test_what_is_no_file_of_weights_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
+def test_other_file_is_refused_as_weights(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "weights.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"weights\.json"):
