@@ -92,7 +92,7 @@ class _Option:
         try:
             return self.kind(text)
         except ValueError:
-            raise ConfigError(f"{self.flag} {text!r} is not a number") from None
+            raise ConfigError(f"{self.flag} {text!r} is not a number", f"{self.flag}: {self.help}") from None
 
     def spell(self, record: object) -> Iterator[Parts]:
         """Yield the option for a command line, in parts; nothing if its value is the default."""

@@ -30,7 +30,7 @@ from utvm.base.log import FILE, log_folder
 from utvm.base.process.signals import was_interrupted
 from utvm.base.text.quoting import encodable, printable_lines
 from utvm.cli.scarcity import explain_scarcity
-from utvm.errors import ExitCode, ProvisionError, UtvmError
+from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.paths import COMMAND, need_checkout, work
 from utvm.selection import FarmChoice
 
@@ -170,6 +170,8 @@ def _with_exit_code(
             else:
                 code = function(*args, **own | records)
         except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, ConfigError):
+                error.hint = error.hint or f"{COMMAND} {_command_name(function)} --help"
             raise exit_for(error) from None
         if code:
             raise Exit(code=int(code))

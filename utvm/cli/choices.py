@@ -89,7 +89,7 @@ class ModelChoice:
             if text.rpartition("=")[0] in self.values:
                 continue
             if key not in keys or not value:
-                known = f"the keys are {', '.join(keys)}"
+                known = errors.did_you_mean(key, keys, f"the keys are {', '.join(keys)}")
                 problem = "is not KEY=VALUE" if key in keys or not equals else f"has the unknown key {key!r}"
                 raise errors.ConfigError(f"--set {text!r} {problem}", known)
             if key in values and key != "shape":

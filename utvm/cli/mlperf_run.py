@@ -83,7 +83,8 @@ def run_task(
 def _build(board: boards.Board, able: frozenset[str], request: CompiledChoice, task: str) -> firmware.Firmware:
     require_model_file(request.model)
     if task not in TASKS:
-        raise errors.ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
+        known = errors.did_you_mean(task, TASKS, f"--task {', '.join(TASKS)}")
+        raise errors.ConfigError(f"there is no task {task!r}", known)
     # The board reports the name of its library as its task.
     library = compile_choice(board, request, name=task)
     return firmware.build(board, [library], "mlperf", able=able)

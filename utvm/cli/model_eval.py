@@ -19,7 +19,7 @@ from utvm.cli.compiling import compile_for, find, image_for, load_model, require
 from utvm.compiler import Library
 from utvm.compiler.model import Sample
 from utvm.drivers import BoardIdentity
-from utvm.errors import ConfigError, ExitCode
+from utvm.errors import ConfigError, ExitCode, did_you_mean
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, read_pictures, read_pixels
 from utvm.hil import figures, limits, report
@@ -127,8 +127,9 @@ def prepare(request: choices.SampleChoice, board: Board) -> tuple[Library, list[
 def _prepare_file(request: choices.SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
     path = require_model_file(request.model)
     if not path.exists():
-        names = ", ".join(CATALOGUE)
-        raise ConfigError(f"there is no model {request.model!r}", f"name a model file, or one of: {names}")
+        names = [*CATALOGUE, *(file.name for file in path.parent.glob("*.*"))]
+        known = f"name a model file, or one of: {', '.join(CATALOGUE)}"
+        raise ConfigError(f"there is no model {request.model!r}", did_you_mean(path.name, names, known))
     if "weights" in request.settings:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --set weights out")
     arrays = _read(request)

@@ -65,7 +65,8 @@ def _percent(fraction: float | None) -> str:
 
 def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
     if name not in _REFERENCES:
-        raise errors.ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
+        known = errors.did_you_mean(name, _REFERENCES, f"references: {', '.join(_REFERENCES)}")
+        raise errors.ConfigError(f"there is no reference {name!r}", known)
     suffix, answers = _REFERENCES[name]
     if not model.endswith(suffix):
         raise errors.ConfigError(f"{name} reads {suffix} files only, not {model}", "choose another --reference")

@@ -16,7 +16,7 @@ from utvm.cli import choices, compiling, model_eval_figures, model_inputs, progr
 from utvm.cli.output import OUT
 from utvm.compiler import Tensor, reference
 from utvm.compiler.model import Model, Sample
-from utvm.errors import CompileError, ConfigError, UtvmError
+from utvm.errors import CompileError, ConfigError, UtvmError, did_you_mean
 from utvm.firmware.inputs import are_pictures, read_pictures
 from utvm.quantize import CALIBRATIONS, Activations, costs, model_outputs, quantize
 from utvm.session.evaluation import as_samples, confusion, distance
@@ -102,7 +102,8 @@ def _check(request: choices.QuantizeChoice) -> None:
     if request.to not in _KINDS:
         raise ConfigError(f"--to {request.to!r} is not a type of quantised models", f"one of {', '.join(_KINDS)}")
     if request.calibration not in CALIBRATIONS:
-        raise ConfigError(f"--calibration {request.calibration!r} is not a method", f"one of {', '.join(CALIBRATIONS)}")
+        known = did_you_mean(request.calibration, CALIBRATIONS, f"one of {', '.join(CALIBRATIONS)}")
+        raise ConfigError(f"--calibration {request.calibration!r} is not a method", known)
     if not 0 <= request.least_snr < math.inf or (request.least_snr and request.to != "int8"):
         raise ConfigError(
             f"--least-snr {request.least_snr:g} is not possible", "give 0 dB or more, and only with --to int8"

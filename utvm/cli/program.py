@@ -5,6 +5,7 @@ An invalid command line exits with the code for wrong usage and a hint.
 """
 
 import contextlib
+import functools
 import io
 import itertools
 import re
@@ -15,11 +16,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from invoke.exceptions import Exit, ParseError
+from invoke.parser import Parser
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.program import Program
 from invoke.terminals import pty_size
 
+from utvm import boards
 from utvm.base import log
 from utvm.cli import Command
 from utvm.cli.output import OUT, STDOUT
@@ -36,13 +39,13 @@ _HIDDEN = {
 
 _NAME = Path(COMMAND).name
 _FEW_OPTIONS = 8
+# In the order of use, as their options; others follow in the order of a command's parameters.
 _OPTION_GROUPS = {
-    "Model and data": (
-        "model", "run-python", "set", "input", "inputs", "samples", "labels", "scale",
-    ),
-    "Board": ("board", "physical", "virtual", "serial", "wait", "cycles"),
+    "Model and data": ("model", "input", "inputs", "samples", "labels", "set", "run-python"),
+    "Board": ("board", "virtual", "physical", "serial", "wait", "cycles"),
+    "Options": (),
     "Location": ("in", "tags", "usb"),
-}  # fmt: skip
+}
 
 
 class Inv(Program):
@@ -78,15 +81,14 @@ class Inv(Program):
         try:
             log.configure(self.args["log-level"].value or "", self.args["log-file"].value or "")
             if folders := self.args["board-path"].value:
-                from utvm.boards import set_board_path
-
-                set_board_path(folders)
+                boards.set_board_path(folders)
             if target := self.args["json"].value:
                 for context in self.tasks:
                     if context.name and not self._command(context.name).json:
                         raise ConfigError(f"{context.name} has no results for --json", "leave it out")
                 OUT.send_json(target)
         except ConfigError as error:
+            error.hint = error.hint or f"{COMMAND} --help"
             raise Exit(f"error: {error}", int(error.exit_code)) from None
         super().execute()
 
@@ -119,7 +121,7 @@ class Inv(Program):
         try:
             self.core.unparsed = self._files_first(self.core.unparsed)
             super().parse_tasks()
-        except (ParseError, ValueError) as error:
+        except (ConfigError, ParseError, ValueError) as error:
             raise self._usage(error) from None
 
     def _files_first(self, words: list[str]) -> list[str]:
@@ -136,7 +138,7 @@ class Inv(Program):
         before = [*words[:first], *common, words[first]]
         if self._command(words[first]).several:
             after = self._join_files(words[first], after)
-        if self._command(words[first]).file_optional and not self._has_file(words[first], after):
+        if self._command(words[first]).file_optional and not self._find_files(words[first], after):
             before.append(f"--{next(iter(self._command(words[first]).positional))}=")
         for name in self._command(words[first]).positional:
             flag = f"--{name.replace('_', '-')}"
@@ -149,15 +151,38 @@ class Inv(Program):
         return before + after
 
     def _check_options(self, name: str, words: list[str]) -> None:
-        """Refuse an unknown option, which Invoke would take for a missing FILE."""
+        """Refuse an unknown option, which Invoke would take for a missing FILE, and a value that is no number."""
         flags = {**self.initial_context.flags, **self._flags(name)}
         for before, word in itertools.pairwise(["", *words]):
-            is_value = before in flags and flags[before].takes_value
-            if word.startswith("--") and not is_value and word.partition("=")[0] not in flags:
-                raise ParseError(f"No idea what {word!r} is!", self._make_parser().contexts[name])
+            if before in flags and flags[before].takes_value:
+                flag, value = before, word
+            elif word.startswith("--"):
+                flag, _, value = word.partition("=")
+                if flag not in flags:
+                    raise ParseError(f"No idea what {word!r} is!", self._parser.contexts[name])
+            elif word in self._commands:
+                break
+            elif self._is_board_for_file(name, word):
+                raise ConfigError(f"{name}: {word!r} is a board, not a file", f"did you mean --board {word}?")
+            else:
+                continue
+            if value and flags[flag].kind in (int, float) and not _is_number(flags[flag].kind, value):
+                whole = "whole " if flags[flag].kind is int else ""
+                raise ConfigError(f"{flag} {value!r} is not a {whole}number", f"{COMMAND} {name} --help")
+
+    def _is_board_for_file(self, name: str, word: str) -> bool:
+        takes_file = bool({"model", "elf"} & {*self._command(name).positional})
+        return takes_file and word in boards.names() and not Path(word).exists()
+
+    @functools.cached_property
+    def _parser(self) -> Parser:
+        return super()._make_parser()
+
+    def _make_parser(self) -> Parser:
+        return self._parser
 
     def _flags(self, name: str) -> Mapping[str, Argument]:
-        return cast(Mapping[str, Argument], self._make_parser().contexts[name].flags)
+        return cast(Mapping[str, Argument], self._parser.contexts[name].flags)
 
     def _split_common(self, name: str, words: list[str]) -> tuple[list[str], list[str]]:
         """Separate common options, with their values, from the words after a command."""
@@ -187,30 +212,26 @@ class Inv(Program):
         positional = {f"--{file.replace('_', '-')}" for file in command.positional}
         if not positional or positional & {word.partition("=")[0] for word in before + after}:
             return False
-        return not self._has_file(name, before if command.several else before + after[1:])
+        return not self._find_files(name, before if command.several else before + after[1:])
 
-    def _has_file(self, name: str, words: list[str]) -> bool:
-        """True if a word after a command is neither an option nor an option's value."""
-        flags = self._flags(name)
-        is_value = False
-        for word in words:
+    def _find_files(self, name: str, words: list[str], *, first: bool = False) -> list[int]:
+        """Return the positions of words that are neither options nor values; ``first`` prefers the first file to a
+        value that may be left out.
+        """
+        flags, files, is_value = self._flags(name), list[int](), False
+        for index, word in enumerate(words):
             if not is_value and not word.startswith("-"):
-                return True
-            is_value = not is_value and word in flags and flags[word].takes_value
-        return False
+                files.append(index)
+            option = flags[word] if not is_value and word in flags else None
+            is_value = option is not None and option.takes_value and not (option.optional and first and not files)
+        return files
 
     def _join_files(self, name: str, words: list[str]) -> list[str]:
         """Return the words after a command that takes several files, joined to one in front."""
-        flags = self._flags(name)
-        files: list[str] = []
-        others: list[str] = []
-        is_value = False
-        for word in words:
-            (others if is_value or word.startswith("-") else files).append(word)
-            option = flags[word] if not is_value and word in flags else None
-            # After an option with an optional value, the first word is a file, which must not be overwritten.
-            is_value = option is not None and option.takes_value and (not option.optional or bool(files))
-        return [*([",".join(files)] if files else []), *others]
+        # After an option with an optional value, the first word is a file, which must not be overwritten.
+        files = self._find_files(name, words, first=True)
+        joined = [",".join(words[index] for index in files)] if files else []
+        return joined + [word for index, word in enumerate(words) if index not in files]
 
     def parse_cleanup(self) -> None:
         if self.args.complete.value and (values := completions(self.core.remainder.split()[1:])):
@@ -233,7 +254,8 @@ class Inv(Program):
             names = " and ".join(name.upper() for name in missing)
             example = self._command(context.name).example
             return Exit(f"error: {context.name} needs {names}\n  hint: {COMMAND} {example}", int(ExitCode.USAGE))
-        refusal = explain(error, context, self.core.unparsed, self._commands, _HIDDEN)
+        is_ours = isinstance(error, ConfigError)
+        refusal = error if is_ours else explain(error, context, self.core.unparsed, self._commands, _HIDDEN)
         return Exit(f"error: {refusal}", int(ExitCode.USAGE))
 
     def _command(self, name: str) -> Command:
@@ -241,9 +263,9 @@ class Inv(Program):
 
     def print_help(self) -> None:
         print(f"Usage: {COMMAND} COMMAND [options]; {COMMAND} COMMAND --help shows its options\n")
+        self.list_tasks()
         print("Options of every command:\n")
         self.print_columns([row for row in self.initial_context.help_tuples() if _long(row[0]) not in _HIDDEN])
-        self.list_tasks()
 
     def print_task_help(self, name: str) -> None:
         context = self.parser.contexts[name]
@@ -253,7 +275,7 @@ class Inv(Program):
         files += "..." if command.several else ""
         print(f"Usage: {COMMAND} {name}{files} [options]\n")
         print(textwrap.fill(f"{command.__doc__}", pty_size()[0] - 1) + "\n")
-        for title, options in _group_options(context.help_tuples()).items():
+        for title, options in _group_options(context).items():
             print(f"{title}:\n")
             self.print_columns(options)
         if command.json:
@@ -274,15 +296,26 @@ class Inv(Program):
         assert not left, f"tasks.py puts {', '.join(left)} into no group"
 
 
-def _group_options(options: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+def _group_options(context: ParserContext) -> dict[str, list[tuple[str, str]]]:
     """Sort a command's options into groups; a short list stays one group."""
     titles = {name: title for title, names in _OPTION_GROUPS.items() for name in names}
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for option in options:
-        title = titles.get(_long(option[0]), "Options") if len(options) > _FEW_OPTIONS else "Options"
-        groups.setdefault(title, []).append(option)
-    order = ["Options", *_OPTION_GROUPS]
-    return {title: groups[title] for title in order if title in groups}
+    order = [*titles]
+    groups: dict[str, list[tuple[str, str]]] = {title: [] for title in _OPTION_GROUPS}
+    flags = sorted(context.flags, key=lambda flag: order.index(flag[2:]) if flag[2:] in titles else len(order))
+    for flag in flags:
+        spelling, text = context.help_for(flag)
+        if context.flags[flag].kind in (float, list):  # Invoke shows no value.
+            spelling += "=NUMBER" if context.flags[flag].kind is float else "=STRING"
+        groups[titles.get(flag[2:], "Options") if len(flags) > _FEW_OPTIONS else "Options"].append((spelling, text))
+    return {title: options for title, options in groups.items() if options}
+
+
+def _is_number(kind: type, text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _within(command: str, namespace: str) -> bool:

@@ -3,6 +3,7 @@
 
 import ast
 import contextlib
+import difflib
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -48,19 +49,29 @@ def explain(
     elif word.startswith("-"):
         message, hint = f"{command or COMMAND} has no option {word}", did_you_mean(word, flags, help_)
     elif word and not command:
-        message, hint = f"there is no command {word!r}", did_you_mean(word, commands, f"{COMMAND} --list")
+        message, hint = f"there is no command {word!r}", _nearest_command(word, commands)
     elif switch := _switch_with_value(word, words, context):
         message, hint = f"{switch} takes no value", help_
     elif word:
         message, hint = f"{command} does not take {word!r}", did_you_mean(word, commands, help_)
+        name, colon, settings = word.partition(":")
         for flag in ("--board", "--suite"):
-            if flag in flags and word.partition(":")[0] in {*_values(flag, "")}:
-                hint = f"did you mean {flag} {word}?"
+            if flag in flags and (near := difflib.get_close_matches(name, [*_values(flag, "")], 1)):
+                hint = f"did you mean {flag} {near[0]}{colon}{settings}?"
         if twice := _find_repeated(word, words, context.flags if context else {}):
             hint = f"{twice} is given twice: give it once, with commas between values where it takes several"
     else:
         message, hint = text, help_
     return ConfigError(message, hint)
+
+
+def _nearest_command(word: str, commands: Collection[str]) -> str:
+    if word in _values("--board", ""):
+        return f"did you mean {COMMAND} hil --board {word}?"
+    if word.endswith((".onnx", ".tflite")):
+        return f"did you mean {COMMAND} model.run {word}?"
+    same = [command for command in commands if command.endswith(f".{word}")]
+    return f"did you mean {', '.join(same)}?" if same else did_you_mean(word, commands, f"{COMMAND} --list")
 
 
 def completions(words: Sequence[str]) -> list[str]:

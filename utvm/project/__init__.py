@@ -29,7 +29,7 @@ from utvm.base.storage.files import check_folder, read_text
 from utvm.base.text import quoting, templates
 from utvm.compiler.package import package_files, read_package
 from utvm.compiler.package.write import cmake_target
-from utvm.errors import BoardError, ConfigError, ToolchainError
+from utvm.errors import BoardError, ConfigError, ToolchainError, did_you_mean
 from utvm.firmware import Firmware, ImageSources, build, compile_for, image_sources
 from utvm.firmware.sources import generate
 from utvm.firmware.stack import run_stack
@@ -184,7 +184,7 @@ def load_platform(name: str) -> tuple[Path, Platform]:
     folder = Path(name).resolve() if "/" in name else PLATFORMS / name
     known = f"platforms: {', '.join(platforms())}; or the path of a folder with a {FILE}"
     if not name or not (folder / FILE).is_file():
-        raise ConfigError(f"there is no platform {name!r}", known)
+        raise ConfigError(f"there is no platform {name!r}", did_you_mean(name, platforms(), known))
     return folder, load_yaml(folder / FILE, Platform, known)
 
 
