@@ -19,13 +19,15 @@ The packages, in the order of a model's path:
 
 from typing import TYPE_CHECKING
 
+from utvm.version import VERSION
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from utvm.selection import BoardKind
     from utvm.session.open_board import LoadedModel, OpenBoard
 
-__version__ = "0.2.0"
+__version__ = VERSION
 
 
 def open(board: str, *, kind: "BoardKind" = "auto", serial: str = "", wait: float = 0.0) -> "OpenBoard":  # noqa: A001

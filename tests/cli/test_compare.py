@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.cli.running import inv
-from utvm.cli.model_compare import Row, draw
 from utvm.paths import ROOT
+from utvm.session.evaluation import Row, draw
 
 DIGITS = ROOT / "models" / "digits"
 _FAR = "/home/somebody/a/board/far/away:x=1"

@@ -3,12 +3,16 @@
 
 import io
 import re
+import sys
 import time
+import types
 
 import pytest
 
+from utvm.base.text import progress as lines
+from utvm.base.text.progress import ProgressLine
 from utvm.cli import progress
-from utvm.cli.progress import ProgressLine, print_steps, show
+from utvm.cli.progress import print_steps, show
 from utvm.hil.display import Display
 
 
@@ -38,11 +42,44 @@ def test_time_left_follows_from_the_count() -> None:
     assert work.text() == "the disk: 2 min"
 
 
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_long_step_is_cut_and_its_count_stays(columns: int) -> None:
+    clock = _Clock()
+    work = ProgressLine("compiling a_network_with_a_name_" + "of_many_words_" * 9 + ": 3 of 18", clock)
+    clock.now = 30.0
+    text = work.text(columns)
+    assert len(text) == columns and text.startswith("compi") and text.endswith("…3 of 18: 30 s, about 2 min left")
+
+
+def test_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Handle:
+        update = shown.append
+
+    def display(content: str, display_id: bool) -> type[Handle]:
+        assert display_id
+        shown.append(content)
+        return Handle
+
+    shell = types.SimpleNamespace(kernel=None)
+    module = types.SimpleNamespace(HTML=str, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=module))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    for name in ("_SHORT_SECONDS", "_BAR_SECONDS"):
+        monkeypatch.setattr(lines, name, -1.0)
+    assert list(lines.count("abc", "<digits>")) == ["a", "b", "c"]
+    assert [text.partition(" &lt;digits&gt;: ")[0] for text in shown] == [
+        f'<progress value="{number}" max="3"></progress>' for number in (1, 2, 3)
+    ]
+    assert shown[2].endswith("3 of 3: 0 s, about 0 s left")
+
+
 def test_each_step_is_a_line_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "_UPDATE_SECONDS", 0.01)
-    monkeypatch.setattr(progress, "_SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(lines, "_SHORT_SECONDS", 0.0)
     printed = ""
     with show("thinking") as step:
         for word in ("thinking", "writing"):
@@ -56,8 +93,9 @@ def test_each_step_is_a_line_without_a_terminal(
 def test_steps_are_printed_unless_the_terminal_is_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("_UPDATE_SECONDS", "_SHORT_SECONDS", "_LINE_SECONDS"):
-        monkeypatch.setattr(progress, name, 0.01)
+    monkeypatch.setattr(progress, "_UPDATE_SECONDS", 0.01)
+    for name in ("_SHORT_SECONDS", "_LINE_SECONDS"):
+        monkeypatch.setattr(lines, name, 0.01)
     with print_steps() as say:
         say("thinking")
         time.sleep(0.2)

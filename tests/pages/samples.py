@@ -4,7 +4,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from utvm.cli.model_profile import render as render_profile
 from utvm.compiler import Library
 from utvm.compiler.report import RuleCount, write_report
 from utvm.drivers import BoardIdentity
@@ -15,6 +14,7 @@ from utvm.hil.nightly.report import BoardResult, NightlyReport
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, Whereabouts
 from utvm.provenance.location import Checkout
 from utvm.session.profile import profile_of
+from utvm.session.profile import render as render_profile
 
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
 _CHECKOUT = Checkout("12" * 20, True, "bench-3")

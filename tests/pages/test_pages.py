@@ -12,11 +12,11 @@ from hil_tests.programs import handwritten
 from tests.pages.browser import Browser
 from tests.pages.samples import run_that_failed, write_all
 from utvm import boards
-from utvm.cli.model_compare import Row, draw
 from utvm.compiler import compile_model, load
 from utvm.firmware import Firmware, build
 from utvm.hil import report
 from utvm.paths import ROOT
+from utvm.session.evaluation import Row, draw
 
 pytestmark = pytest.mark.slow
 

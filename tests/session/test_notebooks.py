@@ -41,6 +41,7 @@ def test_notebook_runs_completely(notebook: Path, tmp_path: Path) -> None:
         text = executed.read_text()
         # The model and the confusion matrix are shown as tables.
         assert "digits_int8 on VIRTUAL stm32f746" in text and "<b>accuracy 0.98" in text
+        assert "memory plan of digits_int8" in text
 
 
 def test_notebooks_are_stored_without_outputs() -> None:

@@ -2,11 +2,14 @@
 """The guide for Python programs: its examples run unchanged, and further cases."""
 
 import doctest
+from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import utvm
+from tests.cli.running import inv
 from utvm import compiler
 from utvm.errors import ConfigError, ProbeError
 from utvm.paths import DATA, ROOT
@@ -37,6 +40,30 @@ def test_models_alternate_and_a_closed_board_is_an_error() -> None:
         first.run(sample)
 
 
+def test_a_float_model_is_quantised_compared_profiled_and_packaged(tmp_path: Path) -> None:
+    samples = np.load(DATA / "models" / "digits" / "samples.npz")
+    x, labels = samples["x"][:40], samples["labels"][:40]
+    with utvm.load(_DIGITS) as model:
+        assert model.evaluate(x, labels).accuracy == np.mean(model.predict(x).argmax(1) == labels)
+        int8 = model.quantize(x, output=tmp_path / "int8.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "int8.onnx", providers=["CPUExecutionProvider"])
+        theirs = np.concatenate([session.run(None, {"image": image})[0] for image in np.split(x, len(x))])
+        assert (int8.predict(x).argmax(1) == theirs.argmax(1)).all()
+        comparison = model.compare(int8, inputs=x, labels=labels)
+        assert [row.model for row in comparison] == ["digits", "digits_int8"]
+        assert comparison[1].accuracy == np.mean(theirs.argmax(1) == labels)
+        assert "<svg" in comparison._repr_html_() and "ns of one run" in comparison._repr_html_()
+        profile = model.profile()
+        assert "ns in 5 steps" in repr(profile) and 'srcdoc="&lt;!doctype html&gt;' in profile._repr_html_()
+        model.package(tmp_path / "python.tar")
+        with pytest.raises(ConfigError, match="int9"):
+            model.quantize(x, to="int9")
+        with pytest.raises(ConfigError, match="quantised already"):
+            int8.quantize(x)
+    assert inv("model.package", _DIGITS, "--board", "host", "-o", tmp_path / "command.tar").returncode == 0
+    assert (tmp_path / "python.tar").read_bytes() == (tmp_path / "command.tar").read_bytes()
+
+
 def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
     int8 = DATA / "models" / "digits" / "digits_int8.tflite"
     samples = np.load(DATA / "models" / "digits" / "samples.npz")
@@ -55,6 +82,7 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ConfigError, match=r"not int8 \[4, 64\]"):
             model.predict(x.reshape(4, 64).astype(float))
         assert "digits_int8 on PROCESS host" in repr(model)
-        assert "conv2d_int8" in model._repr_html_() and "<td>int8</td>" in model._repr_html_()
+        html = model._repr_html_()
+        assert "conv2d_int8" in html and "<td>int8</td>" in html and 'aria-label="memory plan of digits_int8' in html
     with pytest.raises(ProbeError, match="not attached"):
         model.predict(x)

@@ -22,8 +22,8 @@ from tests.session.test_tracker import stock_tracker
 from utvm import boards
 from utvm.base.process.run import free_port
 from utvm.cli.compiling import compile_for
-from utvm.cli.model_inputs import random_inputs
 from utvm.compiler import load
+from utvm.firmware.inputs import random_inputs
 from utvm.paths import ROOT
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import BoardHolder

@@ -21,21 +21,8 @@ from utvm.boards.parts import MemoryRegion, Port
 from utvm.errors import ConfigError, did_you_mean
 from utvm.virtual.spec import TRIALS
 
-__all__ = [
-    "DRIVER",
-    "PATH_VARIABLE",
-    "Algorithm",
-    "Board",
-    "algorithm_of",
-    "alternatives",
-    "chips",
-    "load",
-    "load_chip",
-    "names",
-    "probe_boards",
-    "project_names",
-    "set_board_path",
-]
+__all__ = ["DRIVER", "PATH_VARIABLE", "Algorithm", "Board", "algorithm_of", "alternatives", "chips", "load"]
+__all__ += ["load_chip", "names", "probe_boards", "project_names", "set_board_path"]
 
 PROJECT = Path(__file__).resolve().parent
 PATH_VARIABLE = "UTVM_BOARD_PATH"

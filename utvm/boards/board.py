@@ -10,24 +10,7 @@ from pydantic import Field, model_validator
 
 from utvm import errors, runtime
 from utvm.base.storage.config import Record
-from utvm.boards.parts import (
-    NOTHING_VIRTUAL,
-    Address,
-    ConsolePart,
-    Kind,
-    Lack,
-    Layout,
-    Logic,
-    MemoryRegion,
-    Physical,
-    Port,
-    ProbeMatch,
-    SiliconPart,
-    Start,
-    Timeouts,
-    Virtual,
-    VirtualModel,
-)
+from utvm.boards import parts
 from utvm.toolchain.compiler import Cpu, Toolchain
 from utvm.virtual.spec import TRIALS, WAITS_REGISTER, JtagSpec, MachineSpec, RegionSpec, TimingSpec
 
@@ -72,22 +55,22 @@ class Board(Record):
     toolchain: str
     cpu: str
     clock_hz: Annotated[int, Field(gt=0, lt=2**32)]
-    timeouts: Timeouts = Timeouts()
+    timeouts: parts.Timeouts = parts.Timeouts()
     interrupts: Annotated[int, Field(ge=0, le=1024)] = 0
-    memory: tuple[MemoryRegion, ...] = ()
-    roles: Layout | None = Field(None, alias="layout")
-    line: ConsolePart | None = Field(None, alias="console")
+    memory: tuple[parts.MemoryRegion, ...] = ()
+    roles: parts.Layout | None = Field(None, alias="layout")
+    line: parts.ConsolePart | None = Field(None, alias="console")
     cycle_counter: Literal["architecture", "systick", "port", "none"] = "architecture"
     counter_hz: Annotated[int, Field(gt=0, lt=2**32)] | None = None
-    port: Port | None = None
-    hole: Address = 0xF000_0000
-    start: Start = Start()
-    physical: Physical | None = None
-    virtual: Virtual = NOTHING_VIRTUAL
+    port: parts.Port | None = None
+    hole: parts.Address = 0xF000_0000
+    start: parts.Start = parts.Start()
+    physical: parts.Physical | None = None
+    virtual: parts.Virtual = parts.NOTHING_VIRTUAL
     accelerator: dict[str, dict[str, Any]] = Field({}, max_length=1)
-    logic: Logic | None = None
+    logic: parts.Logic | None = None
     drivers: dict[str, dict[str, Any]] = Field({})
-    silicon: dict[SiliconPart, Annotated[str, Field(min_length=1)]] = Field({})
+    silicon: dict[parts.SiliconPart, Annotated[str, Field(min_length=1)]] = Field({})
     directory: Path = Field(exclude=True)
     choices: dict[str, tuple[str, ...]] = Field({}, exclude=True)
     settings: dict[str, str] = Field({}, exclude=True)
@@ -113,7 +96,7 @@ class Board(Record):
         return f"{self.name}:{settings}" if settings else self.name
 
     @property
-    def programmable(self) -> Logic:
+    def programmable(self) -> parts.Logic:
         if self.logic is None:
             raise errors.ConfigError(
                 f"{self.full_name} has no programmable logic", "name another board (./inv board.list)"
@@ -142,7 +125,7 @@ class Board(Record):
         return Target(row.core, tuple(row.extensions), f"{self.toolchain}/{self.cpu}")
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> parts.Layout:
         """The regions of code, data and stack."""
         if self.roles is None:
             raise errors.ConfigError(
@@ -153,24 +136,26 @@ class Board(Record):
         return self.roles
 
     @property
-    def console(self) -> ConsolePart:
+    def console(self) -> parts.ConsolePart:
         if self.line is None:
             raise errors.ConfigError(f"{self.name} has no serial line", "choose another board (./inv board.list)")
         return self.line
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[parts.Kind, ...]:
         """Kinds described by the board's own parts."""
-        virtual: tuple[Kind, ...] = ("virtual",) if self.virtual != NOTHING_VIRTUAL else ()
+        virtual: tuple[parts.Kind, ...] = ("virtual",) if self.virtual != parts.NOTHING_VIRTUAL else ()
         return (*virtual, "physical") if self.physical is not None else virtual
 
-    def capabilities_with(self, lacks: frozenset[Lack], program: Literal["OpenOCD", "pyOCD"] | None) -> frozenset[str]:
+    def capabilities_with(
+        self, lacks: frozenset[parts.Lack], program: Literal["OpenOCD", "pyOCD"] | None
+    ) -> frozenset[str]:
         """Return the capabilities of the board with a debug port, as suites require them.
 
         ``lacks`` are the missing ones; ``program`` drives the probe, programs flash and accesses memory in every
         width.
         """
-        capabilities = {"debug port", *get_args(Lack)} - lacks
+        capabilities = {"debug port", *get_args(parts.Lack)} - lacks
         if self.line is None:
             capabilities.discard("console")
         if self.port is None and not (self.directory / "port.c").is_file():
@@ -185,13 +170,13 @@ class Board(Record):
             capabilities |= {region.kind for region in self.memory} & {"flash"}
         return frozenset(capabilities)
 
-    def capabilities_of(self, kind: Kind, probe: ProbeMatch | None = None) -> frozenset[str]:
+    def capabilities_of(self, kind: parts.Kind, probe: parts.ProbeMatch | None = None) -> frozenset[str]:
         """Capabilities of the physical or the virtual board, with one of its probes."""
         if kind not in self.kinds:
             return frozenset()
         part = self.physical if kind == "physical" else self.virtual.jtag or self.virtual
         assert part
-        lacks = part.lacking if isinstance(part, Virtual) else part.lacks
+        lacks = part.lacking if isinstance(part, parts.Virtual) else part.lacks
         lacks |= probe.lacks if probe else frozenset()
         if part is self.virtual and self.virtual.model is None:
             return self.capabilities_with(lacks, None)
@@ -215,12 +200,12 @@ class Board(Record):
         return always or self.settings.get(DRIVER) == "pyocd"
 
     @property
-    def probes(self) -> tuple[ProbeMatch, ...]:
+    def probes(self) -> tuple[parts.ProbeMatch, ...]:
         """Probes of the physical board."""
         return self.physical.probes if self.physical else ()
 
     @property
-    def virtual_probes(self) -> tuple[ProbeMatch, ...]:
+    def virtual_probes(self) -> tuple[parts.ProbeMatch, ...]:
         """Probes of the virtual board on USB."""
         return self.virtual.model.usb_probes if self.virtual.model else ()
 
@@ -279,7 +264,7 @@ class Board(Record):
                 )
         return self
 
-    def region(self, name: str) -> MemoryRegion:
+    def region(self, name: str) -> parts.MemoryRegion:
         for region in self.memory:
             if region.name == name:
                 return region
@@ -346,7 +331,7 @@ class Board(Record):
             raise ValueError("virtual.model.probe: OpenOCD needs the command that connects to the model")
         if self.physical and self.start.by == "vectors" and self.region(self.layout.code).kind == "ram":
             raise ValueError("layout.code is ram: a core cannot start there by itself, so start.by must be entry")
-        if self.start.by == "vectors" and self.start != Start():
+        if self.start.by == "vectors" and self.start != parts.Start():
             raise ValueError("start: reset and prepare need start.by: entry")
         for peripheral in model.peripherals if model else ():
             for irq in (*peripheral.irqs, *(() if peripheral.irq is None else (peripheral.irq,))):
@@ -358,7 +343,7 @@ class Board(Record):
         return self
 
     @property
-    def model(self) -> VirtualModel:
+    def model(self) -> parts.VirtualModel:
         """The software model of the virtual board."""
         if self.virtual.model is None:
             raise RuntimeError(f"{self.name} has no software model")

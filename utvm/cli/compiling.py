@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 
 from utvm import boards, compiler, firmware
 from utvm.base.log import capture
+from utvm.base.text.progress import ProgressLine
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice, ModelChoice
 from utvm.cli.output import OUT
-from utvm.cli.progress import ProgressLine
 from utvm.compiler import ANY, CompileOptions, Library, Model, bounded
 from utvm.compiler.accelerator import AcceleratorUse
 from utvm.compiler.compile import NOTES

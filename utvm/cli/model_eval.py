@@ -21,7 +21,7 @@ from utvm.compiler.model import Sample
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode, did_you_mean
 from utvm.firmware import Firmware
-from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, read_pictures, read_pixels
+from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, random_inputs, read_pictures, read_pixels
 from utvm.hil import figures, limits, report
 from utvm.selection import BoardSelection
 from utvm.session import RunResult
@@ -138,7 +138,7 @@ def _prepare_file(request: choices.SampleChoice, board: Board) -> tuple[Library,
         return library, _select_samples(request, library, arrays)
     output.OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
     generator = np.random.default_rng(_SEED)
-    return library, [model_inputs.random_inputs(library, generator) for _ in range(request.count or _SAMPLES)]
+    return library, [random_inputs(library, generator) for _ in range(request.count or _SAMPLES)]
 
 
 def _read(request: choices.SampleChoice) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ from utvm.base.storage.arrays import read_arrays
 from utvm.cli.output import OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
-from utvm.firmware.inputs import are_pictures, as_integers, read_pictures
+from utvm.firmware.inputs import are_pictures, quantise, random_inputs, read_pictures
 
 _SEED = 0
 
@@ -23,7 +23,7 @@ def note_input(library: Library, path: str) -> None:
 
 def read_inputs(library: Library, path: str, scale: str = "") -> list[npt.NDArray[np.generic]]:
     """Return the inputs for the model, with real numbers quantised."""
-    return quantise_inputs(library, read_unscaled_inputs(library, path, scale))
+    return quantise(read_unscaled_inputs(library, path, scale), library.inputs)
 
 
 def read_unscaled_inputs(library: Library, path: str, scale: str) -> list[npt.NDArray[np.generic]]:
@@ -67,13 +67,6 @@ def check_scale(scale: str) -> None:
         raise ConfigError("--set scale is for pictures", "it gives their values of black and white; leave it out")
 
 
-def quantise_inputs(library: Library, values: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
-    """Quantise real numbers for a quantised input; other inputs are unchanged."""
-    if len(values) != len(library.inputs):
-        return list(values)  # the size check follows in the conversion to bytes
-    return list(map(as_integers, values, library.inputs))
-
-
 def _to_sample(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
     if numbers.size != math.prod(tensor.shape):
         raise ConfigError(
@@ -91,17 +84,3 @@ def convert_numbers(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDA
     if np.dtype(tensor.dtype).kind != "f" and not (cast == numbers).all():
         raise ConfigError(f"input {tensor.name} is {tensor.dtype}, and the file has numbers that do not fit it")
     return cast
-
-
-def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
-    return [_random(generator, tensor) for tensor in library.inputs]
-
-
-def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:
-    dtype = np.dtype(tensor.dtype)
-    if dtype.kind == "f":
-        return np.asarray(generator.uniform(-1.0, 1.0, tensor.shape), dtype=dtype)
-    if dtype.kind == "b":
-        return np.asarray(generator.integers(0, 2, tensor.shape), dtype=dtype)
-    limits = np.iinfo(dtype)
-    return np.asarray(generator.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True))

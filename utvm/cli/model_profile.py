@@ -1,48 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """``model.profile``: the cost of each operator, as a table, a picture and folded stacks."""
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from utvm import boards, compiler, errors, pages, selection
+from utvm import boards, compiler, errors, selection
 from utvm.base.storage.files import check_folder, check_readable, read_text, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import accelerator_of
 from utvm.cli import board_serve, choices, model_inputs
 from utvm.cli.compiling import check_counts, find
 from utvm.cli.output import OUT, as_json, logs_of, say
-from utvm.session.profile import MeasuredStep, Profile, profile_of
+from utvm.session.profile import MeasuredStep, Profile, profile_of, render
 from utvm.session.rpc import RpcSession
 
-_WIDTH = 900.0  # Width of the picture, in its units.
 _HINT = "give two files profile.json or results of model.profile --json"
 _PROFILE = TypeAdapter(Profile)
-_COLOURS = 8  # Colours of the pages' style.
-
-
-@dataclass(frozen=True)
-class Flame:
-    x: float
-    width: float
-    row: int
-    colour: str
-    label: str
-    hint: str
-
-
-@dataclass(frozen=True)
-class StepBar:
-    """Arena use of a step: width is its count, height its bytes."""
-
-    x: float
-    width: float
-    height: float
-    hint: str
 
 
 def profile_model(model: choices.InputChoice, where: selection.BoardSelection, output: str, diff: str) -> None:
@@ -130,52 +106,6 @@ def _print_accelerator(profile: Profile, by_step: Sequence[Mapping[str, int]]) -
             *("step", "operator", *(f">{name.replace('_', ' ')}" for name in steps[0][1])),
             rows=[(str(step.number), step.function, *counts.values()) for step, counts in steps],
         )
-
-
-def render(profile: Profile) -> str:
-    return (
-        pages.pages_of("utvm.cli")
-        .get_template("profile.html.j2")
-        .render(profile=profile, width=_WIDTH, kinds=_kinds(profile), boxes=_boxes(profile), bars=_bars(profile))
-    )
-
-
-def _boxes(profile: Profile) -> list[Flame]:
-    """Return boxes in three rows: the model, adjacent steps of one kind, each step."""
-    colours = _kinds(profile)
-    boxes = [_box(profile, 0, 0, profile.total, profile.model, "whole")]
-    begin = 0
-    for kind, group in itertools.groupby(profile.steps, key=lambda step: step.kind):
-        steps = list(group)
-        boxes.append(_box(profile, 1, begin, sum(step.count for step in steps), kind, colours[kind]))
-        for step in steps:
-            boxes.append(_box(profile, 2, begin, step.count, step.label, colours[kind]))
-            begin += step.count
-    return boxes
-
-
-def _kinds(profile: Profile) -> dict[str, str]:
-    kinds = dict.fromkeys(step.kind for step in profile.steps)
-    return {kind: f"c{number % _COLOURS}" for number, kind in enumerate(kinds)}
-
-
-def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> Flame:
-    unit = _WIDTH / max(profile.total, 1)
-    width = count * unit
-    hint = f"{name}: {count:,} {profile.unit}, {100 * count / max(profile.total, 1):.1f} %"
-    return Flame(round(begin * unit, 2), round(width, 2), row, colour, pages.label_in(width, name), hint)
-
-
-def _bars(profile: Profile) -> list[StepBar]:
-    unit = _WIDTH / max(profile.total, 1)
-    begins = itertools.accumulate((step.count for step in profile.steps), initial=0)
-
-    def bar(begin: int, step: MeasuredStep) -> StepBar:
-        height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
-        hint = f"{step.label}: {step.live_bytes:,} B"
-        return StepBar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
-
-    return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]
 
 
 def _compare_profiles(first: Path, second: Path) -> None:

@@ -3,7 +3,7 @@
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,9 @@ from utvm.compiler import Tensor, reference
 from utvm.compiler.model import Model, Sample
 from utvm.errors import CompileError, ConfigError, UtvmError, did_you_mean
 from utvm.firmware.inputs import are_pictures, read_pictures
-from utvm.quantize import CALIBRATIONS, Activations, costs, model_outputs, quantize
+from utvm.quantize import CALIBRATIONS, KINDS, costs, model_outputs, quantize
 from utvm.session.evaluation import as_samples, confusion, distance
 
-_KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
 _SAME_DB = 40.0  # Least signal-to-noise ratio between two correct evaluators of float32.
 _SOME = 32  # First samples, by which layers are compared.
 
@@ -58,7 +57,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
         step("a second evaluator")
         agreement = _compare_evaluators(model, samples[:1], before[:1])
         quantised = quantize(
-            *(float_model, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[request.to]),
+            *(float_model, _CountedSamples(samples, step, "ranges of tensors"), KINDS[request.to]),
             *(request.calibration, request.least_snr),
         )
         after = model_outputs(quantised, _CountedSamples(samples, step, "outputs after"))
@@ -99,8 +98,8 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
 
 
 def _check(request: choices.QuantizeChoice) -> None:
-    if request.to not in _KINDS:
-        raise ConfigError(f"--to {request.to!r} is not a type of quantised models", f"one of {', '.join(_KINDS)}")
+    if request.to not in KINDS:
+        raise ConfigError(f"--to {request.to!r} is not a type of quantised models", f"one of {', '.join(KINDS)}")
     if request.calibration not in CALIBRATIONS:
         known = did_you_mean(request.calibration, CALIBRATIONS, f"one of {', '.join(CALIBRATIONS)}")
         raise ConfigError(f"--calibration {request.calibration!r} is not a method", known)

@@ -16,7 +16,7 @@ from utvm.base.text.quoting import printable
 from utvm.cli import choices, model_inputs
 from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_model
 from utvm.cli.output import OUT, logs_of, say
-from utvm.firmware.inputs import as_bytes, as_reals
+from utvm.firmware.inputs import as_bytes, as_reals, quantise
 from utvm.hil.report import checkout_digest
 from utvm.session import RunResult, StandaloneRunner
 from utvm.session.board_holder import open_session
@@ -41,7 +41,7 @@ def run_model(model: choices.RunChoice, where: selection.BoardSelection, output:
         boards.load_chip(where.board)
     library = compile_for(reachable.board, load_model(model), options)
     values = model_inputs.read_unscaled_inputs(library, model.input, model.settings.get("scale", ""))
-    inputs = model_inputs.quantise_inputs(library, values)
+    inputs = quantise(values, library.inputs)
     _check_output(library, output)
     as_bytes(inputs, library.inputs)  # reject a wrong input before the board runs
     logs = logs_of("model.run")

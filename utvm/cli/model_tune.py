@@ -21,11 +21,11 @@ from utvm.base.text.quoting import printable
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli.choices import CountingChoice, TuneChoice
 from utvm.cli.compiling import check_counts, compile_for, find, load_model
-from utvm.cli.model_inputs import random_inputs
 from utvm.cli.output import OUT, logs_of
 from utvm.compiler import CompileOptions, Library, Model
 from utvm.environment.remote import RemoteCommand
 from utvm.errors import BoardError, ConfigError, ProvisionError
+from utvm.firmware.inputs import random_inputs
 from utvm.options import parts
 from utvm.pages import pages_of
 from utvm.selection import BoardFolders, BoardSelection, FarmChoice

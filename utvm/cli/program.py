@@ -160,6 +160,8 @@ class Inv(Program):
                 flag, _, value = word.partition("=")
                 if flag not in flags:
                     raise ParseError(f"No idea what {word!r} is!", self._parser.contexts[name])
+                if value and not flags[flag].takes_value:
+                    raise ConfigError(f"{flag} takes no value", f"{COMMAND} {name} --help")
             elif word in self._commands:
                 break
             elif self._is_board_for_file(name, word):

@@ -49,7 +49,7 @@ def nightly(
 
 
 @task(
-    runs="root_test:run_tests",
+    runs="root_hil:run_tests",
     example="test --quick",
     page="CONTRIBUTING.md",
     in_checkout=True,

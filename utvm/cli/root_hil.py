@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``hil`` and ``nightly``."""
+"""``hil``, ``nightly`` and ``test``: what pytest runs."""
 
 import contextlib
 import dataclasses
@@ -9,6 +9,8 @@ import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
+
+import pytest
 
 from utvm import boards
 from utvm.base.process.signals import raise_on_signals, was_interrupted
@@ -22,12 +24,24 @@ from utvm.hil import limits, nightly, plugin, report
 from utvm.hil import suites as hil_suites
 from utvm.hil.project import load_project, select_suites
 from utvm.options import narrow, parts
-from utvm.paths import need_checkout, project
+from utvm.paths import ROOT, need_checkout, project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
 from utvm.provenance.location import LocationKind, current_kind, parse_kind
 from utvm.selection import BoardFolders, BoardSelection, FarmChoice, PlaceChoice, ReportChoice, SuiteChoice
+
+_MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
+
+# One process more than cores: tests often wait for machines and containers. Tests of one file stay together to
+# share fixtures. tests/conftest.py defines the order.
+_SPREAD = ("-n", str(min((os.cpu_count() or 1) + 1, 5)), "--dist", "loadfile", "--no-loadscope-reorder")
+
+_EXIT_CODES = {
+    pytest.ExitCode.OK: ExitCode.PASSED,
+    pytest.ExitCode.TESTS_FAILED: ExitCode.FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED: ExitCode.FAILED,
+}
 
 
 def run_suites(
@@ -201,3 +215,13 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
         audit = report_on(Path(advisories))
     jobs = jobs or nightly.count_parallel_jobs()
     return nightly.run(jobs_selected, jobs=jobs, report_root=root, notify=notify, advisories=audit)
+
+
+def run_tests(quick: bool, nightly: bool) -> ExitCode:
+    if quick and nightly:
+        raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
+    marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]
+    os.chdir(ROOT)
+    # Some tests start a command hundreds of times: compile its modules once.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return _EXIT_CODES.get(pytest.ExitCode(pytest.main(["-m", marks, *_SPREAD])), ExitCode.INFRASTRUCTURE)

@@ -50,8 +50,6 @@ def explain(
         message, hint = f"{command or COMMAND} has no option {word}", did_you_mean(word, flags, help_)
     elif word and not command:
         message, hint = f"there is no command {word!r}", _nearest_command(word, commands)
-    elif switch := _switch_with_value(word, words, context):
-        message, hint = f"{switch} takes no value", help_
     elif word:
         message, hint = f"{command} does not take {word!r}", did_you_mean(word, commands, help_)
         name, colon, settings = word.partition(":")
@@ -101,13 +99,6 @@ def _values(flag: str, prefix: str) -> Iterator[str]:
         from utvm.provenance.location import KINDS
 
         yield from KINDS
-
-
-def _switch_with_value(value: str, words: Sequence[str], context: ParserContext | None) -> str:
-    """Return the option that was given a value although it takes none."""
-    flags = (flag for flag, _, text in (word.partition("=") for word in words) if value and text == value)
-    known = context.flags if context else {}
-    return next((flag for flag in flags if flag in known and not known[flag].takes_value), "")
 
 
 def _find_repeated(value: str, words: Sequence[str], flags: Mapping[str, object]) -> str:

@@ -26,24 +26,24 @@ _MB = 1_000_000
 @task(example="vm.box --no-cache", page="docs/vm.md", json=True, in_checkout=True)
 def box(_: Context, image: choices.ImageChoice) -> None:
     """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
-    from utvm.environment.builds import BOX, CATALOGUE, box_name, check_key, make_box, sign
+    from utvm.environment import builds
     from utvm.environment.locked import load_lock_files
 
-    check_key(image.sign)
+    builds.check_key(image.sign)
     locked = load_lock_files()
     with progress.show("fetching") as step:
-        result = make_box(locked, step, *image.source, image.no_cache)
+        result = builds.make_box(locked, step, *image.source, image.no_cache)
     OUT.print(f"box          sha256:{result.digest}")
     OUT.print(f"environment  {locked.digest}")
     OUT.print(f"size         {result.size // _MB} MB")
-    OUT.print(f"written to   {result.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
+    OUT.print(f"written to   {result.folder}: {builds.BOX}, and {builds.CATALOGUE} for {builds.box_name(locked)}")
     if image.sign:
-        OUT.print(f"signature    {sign(result.folder, image.sign, f'utvm environment {locked.digest}')}")
+        OUT.print(f"signature    {builds.sign(result.folder, image.sign, f'utvm environment {locked.digest}')}")
     OUT.results(
         {
             "digest": f"sha256:{result.digest}",
             "environment": locked.digest,
-            "name": box_name(locked),
+            "name": builds.box_name(locked),
             "bytes": result.size,
             "seconds": docker.round_seconds(result.seconds),
         }
@@ -59,41 +59,32 @@ def box(_: Context, image: choices.ImageChoice) -> None:
 )
 def release(_: Context, image: choices.ImageChoice, output: str = "") -> None:
     """Write a signed release folder: box, image, bill of materials, wheel and notes."""
-    from utvm.environment.builds import (
-        build_package,
-        changes,
-        check_key,
-        make_box,
-        make_image,
-        sign,
-        write_notes,
-        write_release,
-    )
+    from utvm.environment import builds
     from utvm.environment.image import tags
     from utvm.environment.locked import load_lock_files, temporary_root
 
-    check_key(image.sign)
+    builds.check_key(image.sign)
     target = Path(output) if output else work() / "release"
     check_folder(target)
-    changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    changed = builds.changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_lock_files()
     with progress.show("fetching") as step, temporary_root(ROOT / "build") as package:
-        result = make_image(locked, step, *image.source, image.no_cache)
-        box = make_box(locked, step, *image.source, image.no_cache)
+        result = builds.make_image(locked, step, *image.source, image.no_cache)
+        box = builds.make_box(locked, step, *image.source, image.no_cache)
         step("the release")
         digests = {
             "environment": f"sha256:{locked.digest}",
             "container image": result.digest,
             "box": f"sha256:{box.digest}",
-            **build_package(package),
+            **builds.build_package(package),
         }
-        write_notes(package, digests, changed)
-        folder = write_release([result.layout.parent, box.folder, package], target)
+        builds.write_notes(package, digests, changed)
+        folder = builds.write_release([result.layout.parent, box.folder, package], target)
     for name, digest in digests.items():
         OUT.print(f"{digest}  {name}")
     OUT.print(f"release      {folder}")
     if image.sign:
-        OUT.print(f"signature    {sign(folder, image.sign, f'utvm environment {locked.digest}')}")
+        OUT.print(f"signature    {builds.sign(folder, image.sign, f'utvm environment {locked.digest}')}")
     OUT.print(f"registry     docker tag {tags(locked)[0]} HOST/utvm; docker push HOST/utvm, after docker.build")
     OUT.results({"digests": digests, "folder": str(folder)})
 

@@ -17,23 +17,8 @@ from utvm.compiler.read.tflite_graph import from_tflite
 from utvm.compiler.read.torch_file import from_torch
 from utvm.compiler.target import ANY, Target
 
-__all__ = [
-    "ANY",
-    "CompileOptions",
-    "Library",
-    "Memory",
-    "Model",
-    "Region",
-    "Target",
-    "Tensor",
-    "compile_model",
-    "from_onnx",
-    "from_relax",
-    "from_tflite",
-    "from_torch",
-    "load",
-    "reference",
-]
+__all__ = ["ANY", "CompileOptions", "Library", "Memory", "Model", "Region", "Target", "Tensor", "compile_model"]
+__all__ += ["from_onnx", "from_relax", "from_tflite", "from_torch", "load", "reference"]
 
 
 def from_onnx(content: bytes, name: str, origin: str | None = None, directory: Path | None = None) -> Model:

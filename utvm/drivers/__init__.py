@@ -18,19 +18,8 @@ from utvm.drivers.connection import Connection
 from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Say, Setup, settings_of
 from utvm.selection import BoardKind, BoardSelection
 
-__all__ = [
-    "BoardIdentity",
-    "Connection",
-    "Driver",
-    "ReachableBoard",
-    "Setup",
-    "all_drivers",
-    "attach",
-    "capabilities_of",
-    "choose",
-    "drivers_for",
-    "settings_of",
-]
+__all__ = ["BoardIdentity", "Connection", "Driver", "ReachableBoard", "Setup", "all_drivers", "attach"]
+__all__ += ["capabilities_of", "choose", "drivers_for", "settings_of"]
 
 GROUP = "utvm.drivers"
 """Entry point group of the drivers in other packages."""

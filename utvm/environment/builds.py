@@ -285,7 +285,7 @@ def changes(changelog: str, version: str = utvm.__version__) -> str:
             text = _LINK_TO_A_PAGE.sub(r"\1", text.strip())
             return f"Of {title.removeprefix(f'{version}, ')}.\n\n{text}\n"
     raise errors.ConfigError(
-        f"CHANGELOG.md has no section '## {version}, DATE'", "cut the version: in CHANGELOG.md, and in utvm/__init__.py"
+        f"CHANGELOG.md has no section '## {version}, DATE'", "cut the version: in CHANGELOG.md, and in utvm/version.py"
     )
 
 

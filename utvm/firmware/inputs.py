@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from utvm.base.storage.arrays import MAX_BYTES, PICTURES
 from utvm.base.storage.files import check_readable
 from utvm.base.text.quoting import printable
-from utvm.compiler import Tensor
+from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
 
 
@@ -28,6 +28,12 @@ def as_integers(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[n
     limits = np.iinfo(tensor.dtype)
     integers = np.rint(np.asarray(array, np.float64) / tensor.scaling.scale) + tensor.scaling.zero_point
     return np.asarray(np.clip(integers, limits.min, limits.max), np.dtype(tensor.dtype))
+
+
+def quantise(values: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list[npt.NDArray[np.generic]]:
+    """Quantise each input as :func:`as_integers`, unless their number is wrong, which :func:`as_bytes` reports."""
+    arrays = [np.asarray(value) for value in values]
+    return list(map(as_integers, arrays, tensors)) if len(arrays) == len(tensors) else arrays
 
 
 def as_reals(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[np.generic]:
@@ -184,3 +190,18 @@ def _decoding_errors(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.strerror:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         raise ConfigError(f"{path}: is not a PNG or JPEG picture, or a damaged one") from error
+
+
+def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
+    """Draw inputs: uniform in [-1, 1) for floats, over the whole range for integers."""
+    return [_random(generator, tensor) for tensor in library.inputs]
+
+
+def _random(generator: np.random.Generator, tensor: Tensor) -> npt.NDArray[np.generic]:
+    dtype = np.dtype(tensor.dtype)
+    if dtype.kind == "f":
+        return np.asarray(generator.uniform(-1.0, 1.0, tensor.shape), dtype=dtype)
+    if dtype.kind == "b":
+        return np.asarray(generator.integers(0, 2, tensor.shape), dtype=dtype)
+    limits = np.iinfo(dtype)
+    return np.asarray(generator.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True))

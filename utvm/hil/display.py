@@ -7,17 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from rich import progress
 from rich.control import Control
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.segment import ControlType
 from rich.table import Column, Table
 
@@ -49,8 +41,8 @@ class Display:
     def __init__(self, stream: TextIO) -> None:
         width = None if stream.isatty() else PLAIN_WIDTH
         self._console = Terminal(file=stream, width=width)
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
+        self._progress: progress.Progress | None = None
+        self._task: progress.TaskID | None = None
         self._total = 0
         self._done = 0
 
@@ -60,13 +52,13 @@ class Display:
     def begin(self, total: int) -> None:
         self._total = total
         if self._console.is_terminal:
-            self._progress = Progress(
-                BarColumn(bar_width=10),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
+            self._progress = progress.Progress(
+                progress.BarColumn(bar_width=10),
+                progress.MofNCompleteColumn(),
+                progress.TimeElapsedColumn(),
+                progress.TimeRemainingColumn(),
                 # On a narrow terminal, the name is cut first.
-                TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+                progress.TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
                 console=self._console,
                 expand=True,
                 transient=True,

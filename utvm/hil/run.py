@@ -10,13 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.base.process.signals import (
-    ignore_signals,
-    raise_if_interrupted,
-    raise_lost_interruptions,
-    record_signals,
-    was_interrupted,
-)
+from utvm.base.process import signals
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
@@ -73,7 +67,7 @@ class HilRun:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Inspect the machine and choose the board; report missing tools before touching it."""
         self._session = session
-        raise_lost_interruptions()  # pytest has replaced the hook
+        signals.raise_lost_interruptions()  # pytest has replaced the hook
         try:
             self._environment = report.describe_environment(self.holder.board)
             self.holder.choose()
@@ -98,13 +92,13 @@ class HilRun:
         report: pytest.CollectReport | pytest.TestReport,
     ) -> None:
         """Record a suite that cannot be loaded as a test without a verdict."""
-        raise_if_interrupted()
+        signals.raise_if_interrupted()
         if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
             self._cases.append(loading_failure(report, judge_loading(call.excinfo.value, node.path)))
 
     def pytest_collectreport(self) -> None:
         """Stop if an import has swallowed an interruption."""
-        raise_if_interrupted()
+        signals.raise_if_interrupted()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -130,7 +124,7 @@ class HilRun:
         try:
             return (yield)
         finally:
-            record_signals()
+            signals.record_signals()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show the running test, and mark its start in the log for links from the report."""
@@ -143,7 +137,7 @@ class HilRun:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Distinguish a failed test from infrastructure trouble while the board can still answer."""
         phase = yield
-        raise_if_interrupted()
+        signals.raise_if_interrupted()
         error = call.excinfo.value if call.excinfo is not None else None
         if not phase.failed:
             self._recorder.add(phase, Outcome(phase.outcome), error)
@@ -189,8 +183,8 @@ class HilRun:
             return None
         finally:
             # From here on, the report, the last line and the exit code must agree.
-            ignore_signals()
-            self._interrupted = self._interrupted or was_interrupted()
+            signals.ignore_signals()
+            self._interrupted = self._interrupted or signals.was_interrupted()
             try:
                 self.holder.release()
             except UtvmError as error:

@@ -49,6 +49,11 @@ def script_values(script: str) -> dict[str, str]:
     return {"page_script": Markup(script), "page_script_hash": f"sha256-{digest}"}
 
 
+def frame(page: str) -> str:
+    """Return a page as a frame for a notebook, whose styles it neither takes nor changes."""
+    return Markup('<iframe srcdoc="{}" title="utvm" width="100%" height="640" style="border: 0"></iframe>').format(page)
+
+
 def _shorten(text: str, most: int) -> str:
     """Cut the middle of a long text; the end of a trace matters most."""
     if len(text) <= most:

@@ -12,16 +12,8 @@ import time
 from collections.abc import Sequence
 
 from utvm.errors import BoardError, ProbeError
+from utvm.probe import target_xml
 from utvm.probe.packets import Access, GdbLink, Stop, escape, from_hex, packet_size, parse_stop
-from utvm.probe.target_xml import (
-    DescriptionError,
-    NotFlashError,
-    Register,
-    erase_ranges,
-    flash_timeout,
-    parse_flash,
-    parse_registers,
-)
 
 _WATCH_TYPES: dict[str, int] = {"write": 2, "read": 3, "access": 4}
 _HARDWARE_BREAKPOINT = 1
@@ -66,7 +58,7 @@ class GdbClient:
         self._binary_writes = True
         self._link: GdbLink | None = None
         self._packet_bytes = _DEFAULT_PACKET_BYTES
-        self._registers: tuple[Register, ...] = ()
+        self._registers: tuple[target_xml.Register, ...] = ()
         self._breakpoints: dict[int, bool] = {}  # by address; True if in RAM
         self._must_poll = False
         self._running = False
@@ -176,7 +168,7 @@ class GdbClient:
         data = value.to_bytes(register.size, "little").hex().encode()
         self._expect_ok(b"P%x=%b" % (register.number, data), f"register {name} cannot be set")
 
-    def _find_register(self, name: str) -> Register:
+    def _find_register(self, name: str) -> target_xml.Register:
         for register in self._registers:
             # OpenOCD's xPSR is xpsr in QEMU.
             if register.name.lower() == name.lower():
@@ -349,18 +341,18 @@ class GdbClient:
         the target must be halted.
         """
         try:
-            areas = parse_flash(self._transfer("memory-map", ""))
-            ranges = erase_ranges(areas, [(address, len(data)) for address, data in segments])
-        except DescriptionError as error:
+            areas = target_xml.parse_flash(self._transfer("memory-map", ""))
+            ranges = target_xml.erase_ranges(areas, [(address, len(data)) for address, data in segments])
+        except target_xml.DescriptionError as error:
             raise ProbeError(f"the GDB server's memory map cannot be read: {error}", self._advice) from error
-        except NotFlashError as error:
+        except target_xml.NotFlashError as error:
             raise BoardError(str(error), "is the firmware linked for this board?") from error
         for start, size in ranges:
             self._expect_ok(
                 b"vFlashErase:%x,%x" % (start, size),
                 f"flash at {start:#010x}, {size} bytes, cannot be erased",
                 "is it write-protected?",
-                flash_timeout(size),
+                target_xml.flash_timeout(size),
             )
         for address, data in sorted(segments):
             for offset, part in self._split(data):
@@ -368,7 +360,7 @@ class GdbClient:
                     b"vFlashWrite:%x:%b" % (address + offset, escape(part)),
                     f"flash at {address + offset:#010x} cannot be written",
                 )
-        timeout = flash_timeout(sum(len(data) for _, data in segments))
+        timeout = target_xml.flash_timeout(sum(len(data) for _, data in segments))
         self._expect_ok(b"vFlashDone", "flash programming failed", "see OpenOCD's log", timeout)
 
     # Requests and replies
@@ -397,12 +389,12 @@ class GdbClient:
         except ProbeError:
             return False
 
-    def _describe_registers(self) -> tuple[Register, ...]:
+    def _describe_registers(self) -> tuple[target_xml.Register, ...]:
         try:
-            return parse_registers(
+            return target_xml.parse_registers(
                 self._transfer("features", "target.xml"), lambda annex: self._transfer("features", annex)
             )
-        except DescriptionError as error:
+        except target_xml.DescriptionError as error:
             message = f"the GDB server's target description cannot be read: {error}"
             raise ProbeError(message, self._advice) from error
 

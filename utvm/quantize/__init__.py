@@ -26,6 +26,7 @@ from utvm.errors import ConfigError
 Array = npt.NDArray[Any]
 Sample = Sequence[Array]  # An array for each input, in the model's order.
 Activations = Literal["int8", "int16"]
+KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
 
 # The first operator sets of ONNX with these types.
 _OPSETS: Mapping[Activations, int] = {"int8": 19, "int16": 21}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of a model over many samples, and bit-exact comparison of two boards' outputs."""
+"""Statistics of a model over many samples, bit-exact comparison of two boards' outputs, and models side by side."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.cells import cell_len
 
 from utvm.base.text.templates import templates_of
 from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
+from utvm.firmware import Firmware
+from utvm.session.running import RunResult
+
+_WIDTH = 48  # Columns of text for a model's name in the picture.
 
 
 @dataclass(frozen=True)
@@ -167,3 +172,101 @@ def distance(ours: Sequence[Sample], theirs: Sequence[Sample]) -> ErrorStatistic
     same = None if (None, None) in both else sum(one == other for one, other in both)
     snr = math.inf if not noise else 10 * math.log10(signal / noise) if signal else -math.inf
     return ErrorStatistics(float(np.abs(values - expected).max()), math.sqrt(noise), snr, same)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model on a board.
+
+    Attributes:
+        count: cost of one run in ``unit``: instructions of a virtual board, cycles of a physical one.
+        flash_bytes, ram_bytes: sizes of the image; None if the board is a process.
+        accuracy: 0 to 1, if the classes are known.
+        why: reason if it does not fit; then there are no figures.
+        time, ms: duration as text with its range, and as a number; only if cycles were counted.
+    """
+
+    model: str
+    board: str
+    count: int | None = None
+    unit: str = ""
+    flash_bytes: int | None = None
+    ram_bytes: int | None = None
+    accuracy: float | None = None
+    why: str = ""
+    time: str = ""
+    ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure in the picture: title with unit, and per row the text and the length, 0 to 1."""
+
+    title: str
+    bars: Sequence[tuple[Row, str, float]]
+
+
+class Comparison(tuple[Row, ...]):
+    """Rows, which a notebook shows as a picture."""
+
+    def _repr_html_(self) -> str:
+        return draw(self)
+
+
+def row_of(model: str, board: str, image: Firmware, results: Sequence[RunResult], labels: Sequence[int]) -> Row:
+    """Return the row of a model that ran; ``labels`` are the true classes, if known."""
+    # The maximum: users wait for the slowest.
+    slowest = max(results, key=lambda result: result.count)
+    own_memory = bool(image.board.memory)
+    return Row(
+        model,
+        board,
+        slowest.count or None,
+        slowest.unit,
+        image.flash_bytes if own_memory else None,
+        image.ram_bytes if own_memory else None,
+        confusion([result.outputs for result in results], labels).accuracy if labels else None,
+        time=image.board.describe_time(slowest.count, slowest.unit),
+        ms=image.board.milliseconds(slowest.count, slowest.unit),
+    )
+
+
+def draw(rows: Sequence[Row]) -> str:
+    """Return the picture as SVG: a panel per figure, with a bar for each row that has it."""
+    units = list(dict.fromkeys(row.unit for row in rows if row.count))
+    panels = [
+        *(
+            _panel(f"{unit} of one run", [(row, row.count if row.unit == unit else None) for row in rows])
+            for unit in units
+        ),
+        _panel("ms of one run", [(row, row.ms) for row in rows]),
+        _panel("flash, bytes", [(row, row.flash_bytes) for row in rows]),
+        _panel("RAM, bytes", [(row, row.ram_bytes) for row in rows]),
+        _panel("accuracy, %", [(row, None if row.accuracy is None else 100 * row.accuracy) for row in rows]),
+    ]
+    models = list(dict.fromkeys(row.model for row in rows))
+    panels_drawn = [panel for panel in panels if panel.bars]
+    return (
+        templates_of("utvm.session", html=True)
+        .get_template("compare.svg.j2")
+        .render(
+            panels=panels_drawn,
+            models=models,
+            height=sum(40 + 36 * len(panel.bars) for panel in panels_drawn),
+            shortened=_shorten,
+        )
+    )
+
+
+def _shorten(name: str, width: int = _WIDTH) -> str:
+    """Return the end of a name or path that fits, with an ellipsis if cut."""
+    text = name
+    while cell_len(text) > width:
+        text = f"…{text[2:]}"
+    return text
+
+
+def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> Panel:
+    known = [(row, value) for row, value in values if value is not None]
+    largest = max((value for _, value in known), default=0.0) or 1.0
+    return Panel(title, [(row, f"{value:,.1f}".removesuffix(".0"), value / largest) for row, value in known])

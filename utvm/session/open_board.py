@@ -10,14 +10,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
 from utvm import boards, drivers, firmware
 from utvm.base.log import log_folder, log_into
 from utvm.base.process.service import Closing
+from utvm.base.storage.files import write_whole
+from utvm.base.text import progress
 from utvm.base.text.templates import templates_of
-from utvm.compiler import Library, Model, Tensor, load
+from utvm.compiler import Library, Model, Tensor, bounded, from_onnx, load
+from utvm.compiler.model import Sample
+from utvm.compiler.package.write import package_library
+from utvm.compiler.report import plan_svg
 from utvm.errors import ConfigError
-from utvm.firmware.inputs import as_integers
+from utvm.firmware.inputs import quantise, random_inputs
+from utvm.firmware.stack import run_stack
 from utvm.paths import work
 from utvm.probe.console import Console
 from utvm.selection import BoardSelection
@@ -87,10 +94,9 @@ class OpenBoard(Closing):
         :func:`utvm.compiler.compile_model`, which is used as compiled. Raises UtvmError if it cannot be read or
         compiled, or does not fit.
         """
-        if isinstance(model, str | Path):
-            model = load(Path(model))
-        library = model if isinstance(model, Library) else firmware.compile_for(self._holder.board, model)
-        return LoadedModel(self._holder, library)
+        if isinstance(model, Library):
+            return LoadedModel(self._holder, model)
+        return _compiled(self._holder, load(Path(model)) if isinstance(model, str | Path) else model)
 
     def flash(self, elf: str | Path) -> application.Application:
         """Flash an image of your own and return it, halted before its first instruction.
@@ -109,8 +115,9 @@ class LoadedModel(Closing):
 
     board: OpenBoard | None = None
 
-    def __init__(self, holder: board_holder.BoardHolder, library: Library) -> None:
+    def __init__(self, holder: board_holder.BoardHolder, library: Library, model: Model | None = None) -> None:
         self._holder = holder
+        self._model = model
         self.library = library
         self.image = holder.link([library])
 
@@ -135,33 +142,77 @@ class LoadedModel(Closing):
         ``inputs`` are an array per input, of the declared shape and element type. Floats for a quantised input
         are quantised, as on the command line.
         """
-        return self._holder.session(self.image).run(self.library.name, self._quantise(inputs))
+        return self._holder.session(self.image).run(self.library.name, quantise(inputs, self.inputs))
 
     def predict(self, *inputs: npt.ArrayLike) -> npt.NDArray[Any] | tuple[npt.NDArray[Any], ...]:
         """Run many samples, stacked along the first axis, and return the outputs stacked in the same way.
 
         Raises as :meth:`run`.
         """
-        columns = zip(*self._answers(inputs), strict=True)
+        columns = zip(*(result.outputs for result in self._results(inputs)), strict=True)
         stacked = tuple(
             np.concatenate(column) if tensor.shape[:1] == (1,) else np.stack(column)
             for tensor, column in zip(self.outputs, columns, strict=True)
         )
         return stacked[0] if len(stacked) == 1 else stacked
 
-    def evaluate(self, *inputs: npt.ArrayLike, labels: npt.ArrayLike) -> evaluation.Confusion:
+    def evaluate(self, *inputs: npt.ArrayLike, labels: npt.ArrayLike | None = None) -> evaluation.Confusion:
         """Run many samples of a classifier and count the classes it predicts: ``.accuracy``, ``.counts``.
 
         Args:
-            labels: the true class of each sample, from 0.
+            labels: the true class of each sample, from 0; may also follow the inputs.
 
         Raises ConfigError if a label is not a class, or if there is not one label per sample.
         """
-        answers = self._answers(inputs)
-        classes = np.asarray(labels).ravel()
-        if len(classes) != len(answers):
-            raise ConfigError(f"there are {len(classes)} labels for {len(answers)} samples", "give a label for each")
-        return evaluation.confusion(answers, [int(label) for label in classes])
+        arrays, classes = (inputs[:-1], inputs[-1:]) if labels is None else (inputs, labels)
+        answers = [result.outputs for result in self._results(arrays)]
+        return evaluation.confusion(answers, _classes(classes, len(answers)))
+
+    def compare(
+        self, *others: "LoadedModel", inputs: npt.ArrayLike, labels: npt.ArrayLike = ()
+    ) -> evaluation.Comparison:
+        """Run this and other models, on this or other boards, and compare cost, memory and accuracy.
+
+        Args:
+            inputs: samples as for :meth:`predict`, for several inputs as a tuple.
+            labels: the true classes, for the accuracy.
+        """
+        rows = []
+        for model in (self, *others):
+            results = model._results(inputs if isinstance(inputs, tuple) else (inputs,))
+            classes = _classes(labels, len(results)) if np.size(labels) else []
+            board = model._holder.identity.full_name
+            rows.append(evaluation.row_of(model.library.name, board, model.image, results, classes))
+        return evaluation.Comparison(rows)
+
+    def quantize(
+        self, *samples: npt.ArrayLike, to: str = "int8", calibration: str = "minmax", output: str | Path = ""
+    ) -> "LoadedModel":
+        """Quantise an ONNX float model, and load the result onto the same board; raises as ``model.quantize``.
+
+        Args:
+            samples: typical inputs, as for :meth:`predict`.
+            to: ``int8`` or ``16x8``.
+            output: a file to write.
+        """
+        import onnx
+
+        from utvm.quantize import CALIBRATIONS, KINDS, quantize
+
+        model = self._require_model("onnx")
+        if to not in KINDS or calibration not in CALIBRATIONS:
+            known = f"types: {', '.join(KINDS)}; calibrations: {', '.join(CALIBRATIONS)}"
+            raise ConfigError(f"to={to!r}, calibration={calibration!r} is not possible", known)
+        quantised = quantize(onnx.load_from_string(model.content), self._samples(samples), KINDS[to], calibration)
+        data = quantised.SerializeToString(deterministic=True)
+        if output:
+            write_whole(Path(output), data)
+        return _compiled(self._holder, from_onnx(data, f"{model.name}_{to}"))
+
+    def package(self, path: str | Path) -> Path:
+        """Write the compiled model as an archive for other build systems, as ``model.package`` does for a board."""
+        stack = run_stack(self._holder.board, self.library)
+        return package_library(self.library, Path(path), model=self._require_model(), stack=stack)
 
     def __repr__(self) -> str:
         title = f"{self.library.name} on {self._holder.identity.full_name}"
@@ -170,29 +221,44 @@ class LoadedModel(Closing):
     def _repr_html_(self) -> str:
         """The model in a notebook: inputs, outputs, memory and steps."""
         page = templates_of("utvm.session", html=True).get_template("model.html")
-        return page.render(title=repr(self)[1:-1], library=self.library)
+        return page.render(title=repr(self)[1:-1], library=self.library, plan=Markup(plan_svg(self.library)))
 
-    def _quantise(self, inputs: Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
-        arrays = [np.asarray(array) for array in inputs]
-        if len(arrays) != len(self.inputs):
-            return arrays  # the session reports the error
-        return [as_integers(array, tensor) for array, tensor in zip(arrays, self.inputs, strict=True)]
-
-    def _answers(self, inputs: Sequence[npt.ArrayLike]) -> list[tuple[npt.NDArray[Any], ...]]:
+    def _samples(self, inputs: Sequence[npt.ArrayLike]) -> list[Sample]:
         names = [tensor.name for tensor in self.inputs]
         if len(inputs) != len(names):
             raise ConfigError(f"{len(inputs)} arrays for {len(names)} inputs", f"the model takes {', '.join(names)}")
-        samples = evaluation.as_samples(dict(zip(names, self._quantise(inputs), strict=True)), self.inputs)
-        session = self._holder.session(self.image)
-        return [session.run(self.library.name, sample).outputs for sample in samples]
+        return evaluation.as_samples(dict(zip(names, quantise(inputs, self.inputs), strict=True)), self.inputs)
+
+    def _results(self, inputs: Sequence[npt.ArrayLike]) -> list[running.RunResult]:
+        samples, session = self._samples(inputs), self._holder.session(self.image)
+        return [session.run(self.library.name, sample) for sample in progress.count(samples, self.library.name)]
+
+    def _require_model(self, format_: str = "") -> Model:
+        if self._model is None or format_ not in ("", self._model.format):
+            raise ConfigError(f"{self.library.name} is not from a model file in {format_ or 'any format'}", "load one")
+        return self._model
 
     def forget(self) -> None:
         """Reset a model that keeps state between runs; raises as :meth:`utvm.session.running.Session.forget`."""
         self._holder.session(self.image).forget(self.library.name)
 
     def profile(self, *inputs: npt.ArrayLike) -> Profile:
-        """Run the model once, step by step, over RPC; arguments and errors as :meth:`run`."""
-        inputs = tuple(self._quantise(inputs))
+        """Run the model once, step by step, over RPC; as :meth:`run`, without inputs on random ones."""
+        values = quantise(inputs or random_inputs(self.library, np.random.default_rng(0)), self.inputs)
         with self._holder.serve([self.library]) as board, rpc.RpcSession(board, [self.library]) as session:
-            _, counts = session.profile(self.library.name, inputs)
+            _, counts = session.profile(self.library.name, values)
             return profile_of(self.library, board.description, board.unit, counts)
+
+
+def _compiled(holder: board_holder.BoardHolder, model: Model) -> LoadedModel:
+    """Compile a model for a board; a notebook shows that this takes time."""
+    look = progress.ProgressLine(f"compiling {model.name}").show
+    with bounded.looked_at(look) if progress.in_notebook() else contextlib.nullcontext():
+        return LoadedModel(holder, firmware.compile_for(holder.board, model), model)
+
+
+def _classes(labels: Any, samples: int) -> list[int]:
+    classes = np.asarray(labels).ravel()
+    if len(classes) != samples:
+        raise ConfigError(f"there are {len(classes)} labels for {samples} samples", "give a label for each")
+    return [int(label) for label in classes]

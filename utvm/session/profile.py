@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost and memory use of each step of a model."""
+"""Cost and memory use of each step of a model, and their page."""
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from utvm import pages
 from utvm.compiler import Library
 from utvm.compiler.library import Call
 from utvm.compiler.target import Target
+
+_WIDTH = 900.0  # Width of the picture, in its units.
+_COLOURS = 8  # Colours of the pages' style.
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class MeasuredStep:
         return f"{self.number} {', '.join(self.makes) or self.function}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """One run of a model, step by step; ``unit`` is ``instructions``, ``cycles`` or ``ns``."""
 
@@ -113,6 +118,13 @@ class Profile:
         """Return a step's fraction of the total, 0 to 1."""
         return step.count / self.total if self.total else 0.0
 
+    def __repr__(self) -> str:
+        return f"<{self.model} on {self.board}: {self.total:,} {self.unit} in {len(self.steps)} steps>"
+
+    def _repr_html_(self) -> str:
+        """The page of ``model.profile`` in a notebook."""
+        return pages.frame(render(self))
+
     def as_json(self) -> str:
         """Return the profile as JSON."""
         return json.dumps(asdict(self) | {"total": self.total}, indent=2) + "\n"
@@ -131,15 +143,8 @@ def profile_of(
     """Combine the counts of each step, and its waits, with the library's metadata."""
     steps = tuple(
         MeasuredStep(
-            number,
-            call.function.removeprefix(f"{library.name}_"),
-            call.kind,
-            call.macs,
-            count,
-            _live_bytes(library, number),
-            call.writes,
-            call.kernel,
-            floor_of(call, library.target),
+            *(number, call.function.removeprefix(f"{library.name}_"), call.kind, call.macs, count),
+            *(_live_bytes(library, number), call.writes, call.kernel, floor_of(call, library.target)),
             _split(count, {name: values[number] for name, values in (waits or {}).items()}),
         )
         for number, (call, count) in enumerate(zip(library.calls, counts, strict=True))
@@ -166,3 +171,69 @@ def _live_bytes(library: Library, step: int) -> int:
             total += max(0, last - max(first, end))
             end = max(end, last)
     return total
+
+
+@dataclass(frozen=True)
+class Flame:
+    x: float
+    width: float
+    row: int
+    colour: str
+    label: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class StepBar:
+    """Arena use of a step: width is its count, height its bytes."""
+
+    x: float
+    width: float
+    height: float
+    hint: str
+
+
+def render(profile: Profile) -> str:
+    return (
+        pages.pages_of("utvm.session")
+        .get_template("profile.html.j2")
+        .render(profile=profile, width=_WIDTH, kinds=_kinds(profile), boxes=_boxes(profile), bars=_bars(profile))
+    )
+
+
+def _boxes(profile: Profile) -> list[Flame]:
+    """Return boxes in three rows: the model, adjacent steps of one kind, each step."""
+    colours = _kinds(profile)
+    boxes = [_box(profile, 0, 0, profile.total, profile.model, "whole")]
+    begin = 0
+    for kind, group in itertools.groupby(profile.steps, key=lambda step: step.kind):
+        steps = list(group)
+        boxes.append(_box(profile, 1, begin, sum(step.count for step in steps), kind, colours[kind]))
+        for step in steps:
+            boxes.append(_box(profile, 2, begin, step.count, step.label, colours[kind]))
+            begin += step.count
+    return boxes
+
+
+def _kinds(profile: Profile) -> dict[str, str]:
+    kinds = dict.fromkeys(step.kind for step in profile.steps)
+    return {kind: f"c{number % _COLOURS}" for number, kind in enumerate(kinds)}
+
+
+def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> Flame:
+    unit = _WIDTH / max(profile.total, 1)
+    width = count * unit
+    hint = f"{name}: {count:,} {profile.unit}, {100 * count / max(profile.total, 1):.1f} %"
+    return Flame(round(begin * unit, 2), round(width, 2), row, colour, pages.label_in(width, name), hint)
+
+
+def _bars(profile: Profile) -> list[StepBar]:
+    unit = _WIDTH / max(profile.total, 1)
+    begins = itertools.accumulate((step.count for step in profile.steps), initial=0)
+
+    def bar(begin: int, step: MeasuredStep) -> StepBar:
+        height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
+        hint = f"{step.label}: {step.live_bytes:,} B"
+        return StepBar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
+
+    return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]

@@ -11,18 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from utvm.virtual import dap
 from utvm.virtual.bus import BusError
-from utvm.virtual.dap import (
-    CDBGPWRUPREQ,
-    CSYSPWRUPREQ,
-    DP_ABORT,
-    DP_CTRL_STAT,
-    DP_DPIDR,
-    DP_RDBUFF,
-    DP_SELECT,
-    STKERRCLR,
-    SwDebugPort,
-)
 
 if TYPE_CHECKING:
     from utvm.virtual.machine import BoardModel
@@ -74,7 +64,7 @@ class StLink:
         self._board = board
         self._product = product
         self._misc_items = _V3_MISC_ITEMS if product in V3 else MAX_MISC_ITEMS
-        self._port = SwDebugPort(board, board.port_ids)
+        self._port = dap.SwDebugPort(board, board.port_ids)
         self._mode = _MODE_MASS_STORAGE
         self._status = OK
         self._fault_address = 0
@@ -87,7 +77,7 @@ class StLink:
             0x0D: lambda command, data: self._write_block(command, data, 1),
             0x21: self._exit,
             0x30: self._enter,
-            0x31: lambda *_: struct.pack("<BxxxII", OK, self._port.read(DP_DPIDR), 0),
+            0x31: lambda *_: struct.pack("<BxxxII", OK, self._port.read(dap.DP_DPIDR), 0),
             0x32: lambda *_: bytes([self._access(lambda: self._poke(_AIRCR, _SYSTEM_RESET_REQUEST))]),
             0x33: self._read_register,
             0x34: self._write_register,
@@ -164,15 +154,15 @@ class StLink:
         if command[2] != _ENTER_SWD or not self._board.debuggable:
             return bytes([JTAG_GET_IDCODE_ERROR])
         self._mode = _MODE_DEBUG
-        self._port.write(DP_ABORT, STKERRCLR)
-        self._port.write(DP_SELECT, 0)
-        self._port.write(DP_CTRL_STAT, CDBGPWRUPREQ | CSYSPWRUPREQ)
+        self._port.write(dap.DP_ABORT, dap.STKERRCLR)
+        self._port.write(dap.DP_SELECT, 0)
+        self._port.write(dap.DP_CTRL_STAT, dap.CDBGPWRUPREQ | dap.CSYSPWRUPREQ)
         return bytes([OK])
 
     def _exit(self, _command: bytes, _data: bytes) -> bytes:
         self._mode = _MODE_MASS_STORAGE
-        self._port.write(DP_SELECT, 0)
-        self._port.write(DP_CTRL_STAT, 0)
+        self._port.write(dap.DP_SELECT, 0)
+        self._port.write(dap.DP_CTRL_STAT, 0)
         return bytes([OK])
 
     def _drive_reset(self, command: bytes, _data: bytes) -> bytes:
@@ -188,21 +178,21 @@ class StLink:
     def _read_dap_register(self, command: bytes, _data: bytes) -> bytes:
         port, register = struct.unpack_from("<HH", command, 2)
         if port == _PORT_DP:
-            self._port.write(DP_SELECT, register >> 4 & 0xF)
+            self._port.write(dap.DP_SELECT, register >> 4 & 0xF)
             return struct.pack("<BxxxI", OK, self._port.read(register & 0xF))
-        self._port.write(DP_SELECT, port << 24 | register & 0xF0)
+        self._port.write(dap.DP_SELECT, port << 24 | register & 0xF0)
         self._port.read_ap(register & 0xF)
-        value = self._port.read(DP_RDBUFF)
+        value = self._port.read(dap.DP_RDBUFF)
         return struct.pack("<BxxxI", self._dap_status(), value)
 
     def _write_dap_register(self, command: bytes, _data: bytes) -> bytes:
         port, register, value = struct.unpack_from("<HHI", command, 2)
         if port == _PORT_DP:
-            if register & 0xF != DP_SELECT:
-                self._port.write(DP_SELECT, register >> 4 & 0xF)
+            if register & 0xF != dap.DP_SELECT:
+                self._port.write(dap.DP_SELECT, register >> 4 & 0xF)
             self._port.write(register & 0xF, value)
             return bytes([OK])
-        self._port.write(DP_SELECT, port << 24 | register & 0xF0)
+        self._port.write(dap.DP_SELECT, port << 24 | register & 0xF0)
         self._port.write_ap(register & 0xF, value)
         return bytes([self._dap_status()])
 

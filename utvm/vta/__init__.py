@@ -33,19 +33,8 @@ from utvm.virtual.vta.simulator import VtaSimulator
 from utvm.virtual.vta.simulator import simulator as create_simulator
 from utvm.vta.published import find_published
 
-__all__ = [
-    "Configuration",
-    "Env",
-    "VtaSimulator",
-    "build",
-    "connect",
-    "get_env",
-    "lower",
-    "picture",
-    "program_fpga",
-    "serve",
-    "simulator",
-]
+__all__ = ["Configuration", "Env", "VtaSimulator", "build", "connect", "get_env", "lower", "picture", "program_fpga"]
+__all__ += ["serve", "simulator"]
 
 HOST, PORT = "VTA_RPC_HOST", "VTA_RPC_PORT"  # Environment variables that name an RPC server with a VTA.
 INIT = "tvm.contrib.vta.init"  # Function of an RPC server that programs the hardware.

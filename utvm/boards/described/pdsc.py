@@ -15,16 +15,7 @@ from typing import Literal
 from xml.etree.ElementTree import Element
 
 from utvm.base.storage.files import UNREADABLE_ZIP
-from utvm.boards.described.chip import (
-    MOST_FILE_BYTES,
-    Chip,
-    ChipMemory,
-    interrupts_of,
-    memory_name,
-    parse_number,
-    read_xml,
-    without_overlaps,
-)
+from utvm.boards.described import chip
 from utvm.errors import ConfigError
 
 _HINT = "give a .pdsc, a .pack, or a target file of probe-rs"
@@ -84,14 +75,14 @@ def _normalise(name: str | None) -> str:
     return "" if path.startswith(("/", ".")) or ":" in path else path
 
 
-def read_pack(path: Path) -> Mapping[str, Callable[[], Chip]]:
+def read_pack(path: Path) -> Mapping[str, Callable[[], chip.Chip]]:
     """A reader for each chip of a pack, by name."""
     try:
         with zipfile.ZipFile(path) as pack:
             entries = [entry for entry in pack.infolist() if entry.filename.endswith(".pdsc")]
             if len(entries) != 1:
                 raise ConfigError(f"{path}: is not a CMSIS pack: it has {len(entries)} .pdsc files", _HINT)
-            if entries[0].file_size > MOST_FILE_BYTES:
+            if entries[0].file_size > chip.MOST_FILE_BYTES:
                 raise ConfigError(f"{path}: is not a CMSIS pack: {entries[0].filename} is too large", _HINT)
             text = pack.read(entries[0])
     except UNREADABLE_ZIP as error:
@@ -103,31 +94,31 @@ def read_pack(path: Path) -> Mapping[str, Callable[[], Chip]]:
             with zipfile.ZipFile(path) as pack:
                 known = {entry.filename.lower(): entry for entry in pack.infolist()}
                 entry = known.get(posixpath.join(folder, name).lower())
-                return pack.read(entry) if entry and entry.file_size <= MOST_FILE_BYTES else None
+                return pack.read(entry) if entry and entry.file_size <= chip.MOST_FILE_BYTES else None
         except UNREADABLE_ZIP as error:
             raise ConfigError(f"{path}: cannot read its {name}: {error}", "download the pack again") from error
 
     return _read(path, text, member)
 
 
-def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
+def read(path: Path) -> Mapping[str, Callable[[], chip.Chip]]:
     """A reader for each chip of a pack's description, by name; other files of the pack may be beside it."""
 
     def member(name: str) -> bytes | None:
         file = path.parent / name
-        fits = file.is_file() and file.stat().st_size <= MOST_FILE_BYTES
+        fits = file.is_file() and file.stat().st_size <= chip.MOST_FILE_BYTES
         return file.read_bytes() if fits and file.resolve().is_relative_to(path.parent.resolve()) else None
 
     try:
-        if path.stat().st_size > MOST_FILE_BYTES:
+        if path.stat().st_size > chip.MOST_FILE_BYTES:
             raise ConfigError(f"{path}: is too large for a description of chips", _HINT)
         return _read(path, path.read_bytes(), member)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}", "check that you may read it") from error
 
 
-def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Mapping[str, Callable[[], Chip]]:
-    pack = _Pack(path, text, read_xml(path, text), member)
+def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Mapping[str, Callable[[], chip.Chip]]:
+    pack = _Pack(path, text, chip.read_xml(path, text), member)
     chips = {
         name: functools.partial(_chip, pack, name, levels)
         for family in pack.root.iterfind("devices/family")
@@ -149,7 +140,7 @@ def _devices(
             yield from _devices(inner, levels, below[depth + 1 :])
 
 
-def _chip(pack: _Pack, name: str, levels: list[Element]) -> Chip:
+def _chip(pack: _Pack, name: str, levels: list[Element]) -> chip.Chip:
     processor = _processor(levels)
     core, unit = processor.get("Dcore", ""), processor.get("Dfpu", "")
     unit = "" if unit in _NO_UNIT else _UNITS.get(unit, unit)
@@ -163,16 +154,16 @@ def _chip(pack: _Pack, name: str, levels: list[Element]) -> Chip:
     if cpu == "cortex-m33" and processor.get("Ddsp") == "DSP":
         cpu = "cortex-m33-dsp"
     try:
-        memory = without_overlaps(piece for level in reversed(levels) for piece in _memory(level, processor))
+        memory = chip.without_overlaps(piece for level in reversed(levels) for piece in _memory(level, processor))
     except ValueError as error:
         raise ConfigError(f"{pack.path}: {name}: {error}", "check that the description is complete") from error
     algorithms = pack.members(levels, "algorithm", "name")
     memory = tuple(_with_sectors(piece, algorithms) if piece.kind == "flash" else piece for piece in memory)
     svd = next(((file, data) for file, data in pack.members(levels, "debug", "svd").items() if data), None)
-    interrupts = interrupts_of(read_xml(pack.path / svd[0], svd[1])) if svd else None
+    interrupts = chip.interrupts_of(chip.read_xml(pack.path / svd[0], svd[1])) if svd else None
     target = re.sub(r"[^a-z0-9]+", "_", name.lower())  # pyOCD's name of a target of a pack
     small = functools.partial(_small_pack, pack, levels)
-    return Chip(name, cpu, (core, unit) in _CPUS, memory, interrupts, pack.path.name, target, small)
+    return chip.Chip(name, cpu, (core, unit) in _CPUS, memory, interrupts, pack.path.name, target, small)
 
 
 def _small_pack(pack: _Pack, levels: list[Element]) -> bytes:
@@ -200,7 +191,7 @@ def _processor(levels: list[Element]) -> dict[str, str]:
     return common | next(iter(cores.values()), {})
 
 
-def _memory(level: Element, processor: Mapping[str, str]) -> Iterator[ChipMemory]:
+def _memory(level: Element, processor: Mapping[str, str]) -> Iterator[chip.ChipMemory]:
     """Yield the chip's own memories; raises ValueError for one without address or size."""
     for index, element in enumerate(level.iterfind("memory")):
         name = element.get("name") or element.get("id") or f"memory{index}"
@@ -210,21 +201,21 @@ def _memory(level: Element, processor: Mapping[str, str]) -> Iterator[ChipMemory
             continue
         if element.get("Pname") not in (None, processor.get("Pname")):
             continue
-        address, size = parse_number(element.get("start")), parse_number(element.get("size"))
+        address, size = chip.parse_number(element.get("start")), chip.parse_number(element.get("size"))
         if address is None or size is None:
             raise ValueError(f"memory {name} has no valid start or size")
         is_flash = "w" not in access if access else name.upper().startswith("IROM")
         kind: Literal["ram", "flash"] = "flash" if is_flash else "ram"
         first = element.get("startup") in _YES
-        yield ChipMemory(memory_name(name), address, size, kind, first=first)
+        yield chip.ChipMemory(chip.memory_name(name), address, size, kind, first=first)
 
 
-def _with_sectors(piece: ChipMemory, algorithms: Mapping[str, bytes | None]) -> ChipMemory:
+def _with_sectors(piece: chip.ChipMemory, algorithms: Mapping[str, bytes | None]) -> chip.ChipMemory:
     sectors = (_sectors(data or b"", piece) for data in algorithms.values())
     return replace(piece, sectors=next(filter(None, sectors), ()))
 
 
-def _sectors(algorithm: bytes, piece: ChipMemory) -> tuple[int, ...]:
+def _sectors(algorithm: bytes, piece: chip.ChipMemory) -> tuple[int, ...]:
     """Erase units of a whole flash, from an algorithm's ``FlashDevice``; empty if they do not cover it."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile

@@ -7,7 +7,7 @@ import importlib.metadata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-import utvm
+from utvm import version
 from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.model import Model
 from utvm.compiler.package.read import ALIGNMENT, Terms
@@ -98,7 +98,7 @@ def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
 def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
     return {
         "version": _OWN_VERSION,
-        "generator": {"utvm": utvm.__version__, **{package: importlib.metadata.version(package) for package in _TOOLS}},
+        "generator": {"utvm": version.VERSION, **{package: importlib.metadata.version(package) for package in _TOOLS}},
         "model": {
             "format": model.format,
             "sha256": hashlib.sha256(model.content).hexdigest(),

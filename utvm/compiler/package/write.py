@@ -186,6 +186,11 @@ def package_model(
     """Compile a model file and write the library as one archive; arguments as ``load`` and ``compile_model``."""
     model = load(model_path, run_python=run_python, shapes=shapes, values=values, signature=signature)
     library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
+    return package_library(library, path, model=model, terms=terms, example=example, stack=stack)
+
+
+def package_library(library: Library, path: Path, *, model: Model, **contents: Any) -> Path:
+    """Write a compiled model as :func:`write_package` does, with the model as Relax text."""
     # TVM takes seconds to import, and is needed only here if the library is from the cache.
     from utvm.compiler.frontend import import_model
 
@@ -193,7 +198,7 @@ def package_model(
         return str(import_model(model).module.script(show_meta=False))
 
     text = bounded.run_bounded(model.origin, "print the model", script)
-    return write_package(library, path, model=model, terms=terms, example=example, relax=text + "\n", stack=stack)
+    return write_package(library, path, model=model, relax=text + "\n", **contents)
 
 
 def _time() -> int:

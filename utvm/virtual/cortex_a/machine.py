@@ -5,18 +5,10 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from utvm.virtual import dap
 from utvm.virtual.bus import Bus, BusError, Device, PlainRegisters
 from utvm.virtual.cortex_a.cpu import CortexA9
 from utvm.virtual.cortex_a.debug import DebugUnit
-from utvm.virtual.dap import (
-    JTAG_ABORT,
-    JTAG_APACC,
-    JTAG_DPACC,
-    JTAG_IDCODE,
-    JTAG_REGISTER_BITS,
-    JtagDebugPort,
-    MemoryAccessPort,
-)
 from utvm.virtual.jtag.board import EVENT, STREAM, JtagBoard, SerialInput, Tap
 from utvm.virtual.jtag.core import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
@@ -279,10 +271,10 @@ class ZynqBoard(JtagBoard):
         self._logic = ProgrammableLogic(spec.logic)
         super().__init__(spec, self._cpu, bus, models, lambda: self._logic.bitstream)
         units = (DebugUnit(self._cpu, bus), DebugUnit(self._second, bus))
-        self._port = JtagDebugPort(
+        self._port = dap.JtagDebugPort(
             {
-                0: MemoryAccessPort(bus, identification=_AHB_AP, base=_NO_TABLE),
-                1: MemoryAccessPort(CoreSight(units), identification=_APB_AP, base=_TABLE),
+                0: dap.MemoryAccessPort(bus, identification=_AHB_AP, base=_NO_TABLE),
+                1: dap.MemoryAccessPort(CoreSight(units), identification=_APB_AP, base=_TABLE),
             }
         )
         self.taps = (
@@ -290,8 +282,8 @@ class ZynqBoard(JtagBoard):
             Tap(
                 instruction_bits=_INSTRUCTION_BITS,
                 idcode=spec.idcode,
-                idcode_instruction=JTAG_IDCODE,
-                registers=dict.fromkeys((JTAG_ABORT, JTAG_DPACC, JTAG_APACC), JTAG_REGISTER_BITS),
+                idcode_instruction=dap.JTAG_IDCODE,
+                registers=dict.fromkeys((dap.JTAG_ABORT, dap.JTAG_DPACC, dap.JTAG_APACC), dap.JTAG_REGISTER_BITS),
                 capture=self._port.capture,
                 update=self._update,
             ),
@@ -313,7 +305,7 @@ class ZynqBoard(JtagBoard):
         self._private.set_line(line, level)
 
     def _update(self, instruction: int, value: int) -> None:
-        if instruction == JTAG_DPACC:
+        if instruction == dap.JTAG_DPACC:
             self._port.update(instruction, value)
             return
         try:

@@ -11,17 +11,7 @@ from utvm.virtual.console import Backlog
 from utvm.virtual.dap import wait_until
 from utvm.virtual.machine import BoardModel
 from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, USB_VENDOR, V2, V2_1, StLink
-from utvm.virtual.usb import MAKER
-from utvm.virtual.usb.device import (
-    Cable,
-    DeviceDescriptors,
-    Endpoint,
-    Interface,
-    SetupPacket,
-    Speed,
-    Transfer,
-    UsbDevice,
-)
+from utvm.virtual.usb import MAKER, device
 
 _DEBUG_IN, _DEBUG_OUT, _TRACE_IN = 0x81, 0x01, 0x82
 _PORT_NOTIFY, _PORT_IN, _PORT_OUT = 0x83, 0x84, 0x02
@@ -40,7 +30,7 @@ _DEBUG_REPLY_BYTES = {0x21: 0, 0x31: 12, 0x33: 8, 0x36: 8, 0x3A: 88, 0x3E: 12, 0
 _V2_OUT, _V2_TRACE = 0x02, 0x83
 
 
-class StLinkProbe(UsbDevice):
+class StLinkProbe(device.UsbDevice):
     """An ST-Link, by default the V2-1 of a Nucleo board, with its numbers and debug endpoints.
 
     Like ST's firmware without mass storage, it has none: the interfaces of the COM port follow the debug
@@ -63,11 +53,11 @@ class StLinkProbe(UsbDevice):
         self._port = None if product == V2 else SerialPort(backlog, type_in, first_interface=1)
         addresses = (_DEBUG_IN, _DEBUG_OUT, _TRACE_IN) if self._port else (_DEBUG_IN, _V2_OUT, _V2_TRACE)
         self._trace = addresses[2]
-        endpoints = (Endpoint(address, Transfer.BULK, _PACKET) for address in addresses)
-        debug = Interface((0xFF, 0xFF, 0xFF), "ST-Link Debug", tuple(endpoints))
+        endpoints = (device.Endpoint(address, device.Transfer.BULK, _PACKET) for address in addresses)
+        debug = device.Interface((0xFF, 0xFF, 0xFF), "ST-Link Debug", tuple(endpoints))
         super().__init__(
-            DeviceDescriptors(
-                speed=Speed.FULL,
+            device.DeviceDescriptors(
+                speed=device.Speed.FULL,
                 vendor=USB_VENDOR,
                 product=product,
                 version=0x0100,
@@ -80,7 +70,7 @@ class StLinkProbe(UsbDevice):
             )
         )
 
-    def plug_in(self, cable: Cable) -> None:
+    def plug_in(self, cable: device.Cable) -> None:
         super().plug_in(cable)
         if self._port:
             self._port.plug_in(cable)
@@ -90,10 +80,10 @@ class StLinkProbe(UsbDevice):
         self._command = self._data = b""
         self._missing = 0
 
-    def class_request(self, setup: SetupPacket, data: bytes) -> bytes | None:
+    def class_request(self, setup: device.SetupPacket, data: bytes) -> bytes | None:
         return self._port.request(setup, data) if self._port else None
 
-    def take(self, cable: Cable, endpoint: int, data: bytes) -> None:
+    def take(self, cable: device.Cable, endpoint: int, data: bytes) -> None:
         """Receive a command, its data, or console input."""
         if self._port and endpoint == _PORT_OUT:
             self._port.type_in(data)
@@ -110,7 +100,7 @@ class StLinkProbe(UsbDevice):
     def lose_target(self) -> None:
         self._probe.lose_target()
 
-    def _execute(self, cable: Cable) -> None:
+    def _execute(self, cable: device.Cable) -> None:
         started = time.monotonic()
         self._missing = 0
         with self.wires:
@@ -181,18 +171,18 @@ class SerialPort:
             + bytes([5, 0x24, 0x06, control, data])  # union of the two interfaces
         )
         # Nothing is reported on the notification endpoint: the line has no carrier.
-        notify = Endpoint(_PORT_NOTIFY, Transfer.INTERRUPT, 10, 255)
-        ports = tuple(Endpoint(address, Transfer.BULK, 64) for address in (_PORT_OUT, _PORT_IN))
+        notify = device.Endpoint(_PORT_NOTIFY, device.Transfer.INTERRUPT, 10, 255)
+        ports = tuple(device.Endpoint(address, device.Transfer.BULK, 64) for address in (_PORT_OUT, _PORT_IN))
         self.interfaces = (
-            Interface(_COMMUNICATIONS, "ST-Link VCP Ctrl", (notify,), functional, function_size=2),
-            Interface(_DATA, "ST-Link VCP Data", ports),
+            device.Interface(_COMMUNICATIONS, "ST-Link VCP Ctrl", (notify,), functional, function_size=2),
+            device.Interface(_DATA, "ST-Link VCP Data", ports),
         )
 
-    def plug_in(self, cable: Cable) -> None:
+    def plug_in(self, cable: device.Cable) -> None:
         """Print to a host until its cable is unplugged."""
         threading.Thread(target=self._print_to, args=(cable,), daemon=True, name="virtual COM port").start()
 
-    def request(self, setup: SetupPacket, data: bytes) -> bytes | None:
+    def request(self, setup: device.SetupPacket, data: bytes) -> bytes | None:
         """Reply to a request to the control interface."""
         request = (setup.request_type, setup.request)
         if request == _GET_LINE_CODING:
@@ -202,7 +192,7 @@ class SerialPort:
             return b""
         return b"" if request in (_SET_CONTROL_LINE_STATE, _SEND_BREAK) else None
 
-    def _print_to(self, cable: Cable) -> None:
+    def _print_to(self, cable: device.Cable) -> None:
         # Read on request only: bytes that this host does not request are left for the next one.
         while cable.wait_for_request(_PORT_IN):
             with self._printing:
@@ -220,7 +210,7 @@ class SerialPort:
 _RESPONSES, _REQUESTS = 0x81, 0x01
 
 
-class CmsisDapProbe(UsbDevice):
+class CmsisDapProbe(device.UsbDevice):
     """A CMSIS-DAP probe, version 2: a vendor interface with two bulk endpoints, with the numbers of Arm's DAPLink.
 
     Hosts identify it by "CMSIS-DAP" in the interface's name. ``latency`` is in seconds per command.
@@ -230,10 +220,12 @@ class CmsisDapProbe(UsbDevice):
         self._probe = CmsisDap(board, serial=serial)
         self._latency = latency
         # The order matters: commands use the first endpoint, responses the second.
-        endpoints = tuple(Endpoint(address, Transfer.BULK, PACKET_BYTES) for address in (_REQUESTS, _RESPONSES))
+        endpoints = tuple(
+            device.Endpoint(address, device.Transfer.BULK, PACKET_BYTES) for address in (_REQUESTS, _RESPONSES)
+        )
         super().__init__(
-            DeviceDescriptors(
-                speed=Speed.HIGH,
+            device.DeviceDescriptors(
+                speed=device.Speed.HIGH,
                 vendor=0x0D28,
                 product=0x0204,
                 version=0x0100,
@@ -241,7 +233,7 @@ class CmsisDapProbe(UsbDevice):
                 manufacturer=MAKER,
                 name="Virtual CMSIS-DAP",
                 serial_number=serial,
-                interfaces=(Interface((0xFF, 0x00, 0x00), "CMSIS-DAP v2", endpoints),),
+                interfaces=(device.Interface((0xFF, 0x00, 0x00), "CMSIS-DAP v2", endpoints),),
             )
         )
 
@@ -249,7 +241,7 @@ class CmsisDapProbe(UsbDevice):
         super().reset()
         self._probe.power_on()
 
-    def take(self, cable: Cable, endpoint: int, data: bytes) -> None:
+    def take(self, cable: device.Cable, endpoint: int, data: bytes) -> None:
         """Execute a command: one packet, or the packets of one transfer."""
         started = time.monotonic()
         with self.wires:
