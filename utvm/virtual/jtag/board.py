@@ -16,7 +16,7 @@ from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, Device
 from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.jtag.core import CoreRunner
-from utvm.virtual.native import load_library
+from utvm.virtual.native import fields, load_library
 from utvm.virtual.spec import JtagSpec, Peripheral
 from utvm.virtual.wiring import Wiring, find_model
 
@@ -51,12 +51,7 @@ class Tap:
 
 class _TapState(ctypes.Structure):
     _fields_ = (
-        ("instruction_bits", ctypes.c_uint32),
-        ("idcode", ctypes.c_uint32),
-        ("idcode_instruction", ctypes.c_uint32),
-        ("instruction", ctypes.c_uint32),
-        ("bits", ctypes.c_uint32),
-        ("streamed", ctypes.c_uint32),
+        *fields(ctypes.c_uint32, "instruction_bits idcode idcode_instruction instruction bits streamed"),
         ("shifted", ctypes.c_uint64),
         ("lengths", ctypes.c_uint8 * _INSTRUCTIONS),
     )
@@ -69,10 +64,7 @@ class _ChainState(ctypes.Structure):
         ("reset", _RESET),
         ("taps", ctypes.c_uint32),
         ("tap", _TapState * _TAPS),
-        ("state", ctypes.c_uint32),
-        ("clock", ctypes.c_uint32),
-        ("tdo", ctypes.c_uint32),
-        ("left", ctypes.c_uint32),
+        *fields(ctypes.c_uint32, "state clock tdo left"),
     )
 
 
