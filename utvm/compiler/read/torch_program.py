@@ -255,9 +255,8 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         drawn = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
         if getattr(target, "namespace", "") != "aten" or drawn or "empty" in str(target):
             return None
-        if not isinstance(stated, torch.Tensor) or stated.numel() > _FOLDED:
-            return None
-        if any(item.name not in self._known for item in node.all_input_nodes):
+        known = isinstance(stated, torch.Tensor) and all(item.name in self._known for item in node.all_input_nodes)
+        if not known or stated.numel() > _FOLDED:
             return None
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: self._known[item.name])
         if any(item.name in self._weights for item in node.all_input_nodes):

@@ -18,6 +18,7 @@ from utvm.base.storage.config import read_yaml
 
 DATA = Path(__file__).with_name("torch_arguments.yaml")
 _ATEN = torch.ops.aten
+_BITS = ("amax", "amin", "constant_pad_nd", "max", "min")  # Bool is computed as int8.
 _WHOLE = ("ceil", "floor", "round", "trunc")  # No effect on integers.
 
 
@@ -28,7 +29,7 @@ def decompositions() -> Any:
         table.pop(_overload(name), None)
     floats = dict.fromkeys(rows["floats"].split(), KINDS.INT_TO_FLOAT)
     kinds = dict.fromkeys(rows["one_type"].split(), KINDS.DEFAULT) | floats
-    table.update({_overload(name): _rule(name, kinds.get(name)) for name in {**kinds, **_RULES}})
+    table.update({_overload(key): _rule(key, kinds.get(key)) for key in {**kinds, **_RULES, **dict.fromkeys(_BITS)}})
     return table
 
 
@@ -43,6 +44,8 @@ def _rule(name: str, kind: Any) -> Callable[..., Any]:
     overload = _overload(name)
 
     def apply(*operands: Any, **others: Any) -> Any:
+        if name in _BITS and operands[0].dtype == torch.bool:
+            return overload(operands[0].to(torch.int8), *operands[1:], **others).to(torch.bool)
         if kind is not None:
             given = (item for item in operands if item is not None)
             dtype = promote(*given, type_promotion_kind=kind)[1]
@@ -108,8 +111,7 @@ def _where(condition: Any, value: Any, other: Any) -> Any:
 
 
 def _any(value: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    hits = value if value.dtype == torch.bool else value != 0
-    return torch.amax(hits.to(torch.int8), _axes(value, dim), keepdim) != 0
+    return torch.amax(value if value.dtype == torch.bool else value != 0, _axes(value, dim), keepdim)
 
 
 def _norm(value: Any, order: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
@@ -293,6 +295,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "native_group_norm": _group_norm,
     "prod.dim_int": _running(torch.prod),
     "scatter.value": lambda a, dim, at, number: a.scatter(dim, at, torch.full(at.shape, number, dtype=a.dtype)),
+    "sign": lambda a: a.clone() if a.dtype == torch.bool else None,
     "sort": lambda a, dim=-1, descending=False: torch.topk(a, a.shape[dim], dim, descending),
     "sort.stable": lambda a, stable=None, dim=-1, descending=False: torch.topk(a, a.shape[dim], dim, descending),
     "topk": lambda a, k, dim=-1, top=True, order=True: None if order else torch.topk(a, k, dim, top),
