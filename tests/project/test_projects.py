@@ -290,7 +290,7 @@ def test_zephyr_project_runs_with_zephyr(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("board", ["stm32f746", "stm32f407", "mps2-an385", "microbit"])
+@pytest.mark.parametrize("board", ["stm32f746", "stm32f407", "mps2-an385", "microbit", "mps2-an505", "mps3-an547"])
 def test_freertos_task_runs_with_its_kernel(tmp_path: Path, board: str) -> None:
     if not os.environ.get("FREERTOS_KERNEL_PATH"):
         pytest.skip("FreeRTOS is not here: FREERTOS_KERNEL_PATH is not set")
@@ -371,3 +371,34 @@ def test_folder_without_a_project_is_refused(tmp_path: Path, text: str | None, m
     completed = inv("project.run", tmp_path)
     assert completed.returncode == 2
     assert message in completed.stderr
+
+
+# Commands that are executed only where these are: the SDKs of Arduino and Zephyr, and the kernel, are in no registry.
+_NOT_HERE = {"arduino": "arduino-cli", "zephyr": "ZEPHYR_BASE", "freertos": "FREERTOS_KERNEL_PATH"}
+
+
+def _is_here(tool: str) -> bool:
+    return tool in os.environ or shutil.which(tool) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["arduino", "bare", "cmake", "freertos", "zephyr"])
+def test_commands_of_a_readme_build_the_project(tmp_path: Path, platform: str) -> None:
+    options: dict[str, list[object]] = {
+        "zephyr": ["--option", "board=mps2/an385"],
+        "arduino": ["--option", "fqbn=arduino:sam:arduino_due_x"],
+    }
+    _create(tmp_path, platform, "mps2-an385", *options.get(platform, []))
+    app = tmp_path / "app"
+    text = (app / "README.md").read_text(encoding="utf-8")
+    for folder in re.findall(r"`([\w./]+/)`", "".join(line for line in text.splitlines() if line.startswith("| `"))):
+        assert (app / folder).is_dir(), folder
+    commands = re.findall(r"(?m)^    (.+)$", text)
+    assert commands and not re.search(r"[{}]", text)
+    tool = _NOT_HERE.get(platform, "")
+    if tool and not _is_here(tool):
+        assert commands[0].startswith(("arduino-cli compile", "west build -b mps2/an385", "cmake -S . -B build"))
+        return
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, cwd=app, capture_output=True, timeout=600)
+    assert (app / json.loads((app / "project.json").read_text())["elf"]).is_file()

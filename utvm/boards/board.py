@@ -42,6 +42,7 @@ class Board(Record):
         interrupts: number of lines of the interrupt controller.
         cycle_counter: ``architecture`` for the CPU's own unit, or SysTick, the port, or none.
         counter_hz: frequency of that counter, if not ``clock_hz``.
+        secure: an Armv8-M core with the Security Extension, in whose Secure state code runs.
         port: a shared port instead of ``port.c``; without either, the one that does nothing.
         hole: an unmapped address, for suites.
         accelerator, drivers: settings by name.
@@ -62,6 +63,7 @@ class Board(Record):
     line: parts.ConsolePart | None = Field(None, alias="console")
     cycle_counter: Literal["architecture", "systick", "port", "none"] = "architecture"
     counter_hz: Annotated[int, Field(gt=0, lt=2**32)] | None = None
+    secure: bool = False
     port: parts.Port | None = None
     hole: parts.Address = 0xF000_0000
     start: parts.Start = parts.Start()

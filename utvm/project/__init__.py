@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -224,6 +225,7 @@ def create(
         "options": dict(options),
         "cpu_word": record.cpus.get(board.cpu, ""),
     }
+    values["build"] = [[_render(word, values) for word in command] for command in record.build]
     stack = run_stack(board, library)
     files = {f"model/{path}": data for path, data in package_files(library, model=model, stack=stack).items()}
     texts = {**sources, **headers, **{f"app/{name}": text for name, text in own.items()}}
@@ -283,7 +285,7 @@ def _facts(name: str, platform: Platform, image: ImageSources, values: dict[str,
         "pipe": image.pipe,
         "model": values["name"],
         "needs": platform.needs,
-        "build": [[_render(word, values) for word in command] for command in platform.build],
+        "build": values["build"],
         "elf": _render(platform.elf, values),
     }
 
@@ -295,6 +297,7 @@ def _render_folder(folder: Path, values: dict[str, object]) -> dict[str, str]:
     """
     environment = templates.templates_of(jinja2.FileSystemLoader([folder, PLATFORMS]))
     environment.filters["c"] = lambda text: str(text).replace("\\", "\\\\").replace('"', '\\"')
+    environment.filters["shell"] = shlex.join
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel's configuration (freertos.org, Customization). Change anything except the last four lines. */
+/* The kernel's configuration (freertos.org, Customization). Change anything except the last paragraphs. */
 #ifndef FREERTOS_CONFIG_H
 #define FREERTOS_CONFIG_H
 
@@ -26,5 +26,16 @@ void utvm_assertion_failed(const char *file, int line, const char *expression);
 #define configKERNEL_INTERRUPT_PRIORITY 255
 #define configMAX_SYSCALL_INTERRUPT_PRIORITY 128
 #define configUSE_TICK_HOOK 1 /* for the cycle counter */
+
+/* Ports of version 11 and of Armv8-M: the application does not change the core's security state. */
+#define configENABLE_MPU 0
+{% if "NTZ" in cpu_word %}
+#define configENABLE_TRUSTZONE 0
+#define configRUN_FREERTOS_SECURE_ONLY {{ 1 if board.secure else 0 }}
+#define configENABLE_FPU {{ 1 if "fpu" in board.cpu_row.extensions else 0 }}
+{% if "mve" in board.cpu_row.extensions %}
+#define configENABLE_MVE 1
+{% endif %}
+{% endif %}
 
 #endif
