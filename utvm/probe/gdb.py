@@ -144,7 +144,7 @@ class GdbClient:
         return parts
 
     def _resynchronise(self) -> None:
-        self._wire.send(self.hello, self._timeout)
+        self._send(self.hello)
         while not self._reply(self._timeout).startswith(b"PacketSize"):
             pass
 
@@ -227,7 +227,7 @@ class GdbClient:
                 return
         self._stopped = None
         self._running = True
-        self._wire.send(self.go, self._timeout)
+        self._send(self.go)
 
     @property
     def running(self) -> bool:
@@ -281,7 +281,7 @@ class GdbClient:
     def _step(self) -> Stop:
         self._stopped = None
         self._running = True
-        self._wire.send(self.one, self._timeout)
+        self._send(self.one)
         stop = self.wait_for_stop(self._timeout)
         if stop is None:
             raise ProbeError(f"one step did not complete within {self._timeout:g} s", "reset the board")
@@ -315,7 +315,7 @@ class GdbClient:
         return output
 
     def _command(self, command: str, timeout: float) -> str:
-        self._wire.send(b"qRcmd," + os.fsencode(command).hex().encode(), self._timeout)
+        self._send(b"qRcmd," + os.fsencode(command).hex().encode())
         output = bytearray()
         deadline = time.monotonic() + timeout
         while True:
@@ -416,8 +416,11 @@ class GdbClient:
             raise BoardError(f"{what} ({reply[:40].decode(errors='replace') or 'not supported'})", hint)
 
     def _request(self, payload: bytes, timeout: float | None = None) -> bytes:
-        self._wire.send(payload, self._timeout)
+        self._send(payload)
         return self._reply(self._timeout if timeout is None else timeout)
+
+    def _send(self, payload: bytes) -> None:
+        self._wire.send(payload, self._timeout)
 
     def _reply(self, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout

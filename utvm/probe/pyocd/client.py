@@ -79,16 +79,19 @@ class PyOcdClient(gdb.GdbClient):
         """Return all registers of the target description that the core has, by name."""
         return {register.name: value for register, value in self._all_registers() if value is not None}
 
-    def _read(self, register: target_xml.Register) -> int:
+    def read_register(self, name: str) -> int:
         # The server cannot read a single register.
+        register = self._find_register(name)
         value = next(value for candidate, value in self._all_registers() if candidate == register)
         if value is None:
-            raise BoardError(f"register {register.name} cannot be read", "the core has none of that name")
+            raise BoardError(f"register {name} cannot be read", "the core has none of that name")
         return value
 
     def _all_registers(self) -> Iterator[tuple[target_xml.Register, int | None]]:
         """Yield all registers in numeric order, with None for unreadable ones."""
-        digits = self._demand(b"g", "the registers cannot be read")
+        digits = self._request(b"g")
+        if digits[:1] in (b"", b"E"):
+            raise BoardError(f"the registers cannot be read ({digits[:40].decode(errors='replace')})")
         offset = 0
         for register in sorted(self._registers, key=lambda item: item.number):
             part = digits[offset : offset + 2 * register.size]

@@ -29,10 +29,6 @@ class Exti(PlainRegisters):
             wiring.signals.listen("RTC_TAMP", lambda level: seal(bool(level)))
         super().__init__(after_reset(peripheral))
 
-    @property
-    def watches(self) -> bool:
-        return bool(self.values.get(self._rising, 0) | self.values.get(self._falling, 0))
-
     def change(self, port: int, before: int, after: int) -> None:
         """Receive the levels of a port's pins, before and after a change."""
         edges = ~before & after & self.values.get(self._rising, 0) | before & ~after & self.values.get(self._falling, 0)
@@ -117,7 +113,7 @@ class Gpio(PlainRegisters):
             return
         self._signals.set_port(self._prefix, before, self._shown)
         for _, device in self._bus.devices:
-            if isinstance(device, Exti) and device.watches:
+            if isinstance(device, Exti):
                 device.change(self._port, before, self._shown)
 
 
@@ -155,10 +151,6 @@ class DebugMcu(PlainRegisters):
             self.values = dict(self._after_reset)
 
 
-def _tim(peripheral: Peripheral, wiring: Wiring, top: int) -> Device:
-    return TimDevice(wiring, peripheral.address, top)
-
-
 def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
     if "idcode" not in peripheral.settings:
         raise ConfigError(f"{peripheral.model} needs the setting idcode")
@@ -185,8 +177,8 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32f7-dma": _dma,
     "stm32f7-usart": lambda peripheral, wiring: Usart(wiring, peripheral.address),
     "stm32f2-usart": lambda peripheral, wiring: OldUsart(wiring, peripheral.address),
-    "stm32-tim": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFFFFFF),
-    "stm32-tim16": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFF),
+    "stm32-tim": lambda p, wiring: TimDevice(wiring, p.address),
+    "stm32-tim16": lambda p, wiring: TimDevice(wiring, p.address, 0xFFFF),
     "stm32-lptim": lambda p, wiring: small.Lptim(after_reset(p), wiring),
     "stm32-gpio": lambda p, wiring: Gpio(after_reset(p), wiring, p.address >> 10 & 15),
     "stm32-crc": lambda peripheral, wiring: small.Crc(after_reset(peripheral)),
