@@ -421,12 +421,8 @@ class Core(RegisterFile):
             memory = self._bus.memory_at(store.address)
             if memory and memory.region.kind == "ram":
                 self._bus.write(store.address, bytes(store.bytes[: store.size]))
-        general = (*range(R0, R0 + 13), SP, LR)
-        for register, value in zip(general, state.saved, strict=False):
-            self.write(register, value)
-        for register, value in zip((*range(S0, S0 + 32), FPSCR), state.saved_float, strict=True):
-            self.write(register, value)
-        self.write(XPSR, state.saved[15])
+        self.write_all((*range(R0, R0 + 13), SP, LR, XPSR), state.saved[:])
+        self.write_all((*range(S0, S0 + 32), FPSCR), state.saved_float[:])
         self.write_pc(state.undo_address)
         if state.undo_reason == Reason.NONE:
             return cast(CoreStop, self._stop)

@@ -132,9 +132,5 @@ class Exceptions:
 
     def next(self, masked_from: int) -> int | None:
         """Return the most urgent exception that is pending, enabled and below ``masked_from``, or None."""
-        candidates = (
-            number
-            for number in self.pending
-            if (number < FIRST_INTERRUPT or number in self.enabled) and number < masked_from
-        )
-        return min(candidates, key=lambda number: (_FIXED.get(number, self.priority[number]), number), default=None)
+        ready = (n for n in self.pending if n < masked_from and (n < FIRST_INTERRUPT or n in self.enabled))
+        return min(ready, key=lambda number: (_FIXED.get(number, self.priority[number]), number), default=None)
