@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
+"""Measures all boards of nightly.yaml: suites, models, and the speed of memory writes through their debug ports.
 
 Run: ``.venv/bin/python benchmarks/boards.py [BOARD]...``. It writes benchmarks/boards.json, from which
-``./inv docs.site --pages`` makes docs/boards.md; with names, the other boards keep their measurements. One board
-runs at a time, so that none waits for another. A board that does not pass is left out; the exit code is that of
-the night.
+``./inv docs.site --pages`` generates docs/boards.md; with names, the other boards keep their measurements. One board
+runs at a time, so that none waits for another. A board that does not pass is left out; the exit code is that of the
+nightly run.
 """
 
 import argparse
@@ -38,38 +38,38 @@ _MEANS = {
     "measures with the delay of a real probe",
 }
 _MOST_WRITTEN = 128 * 1024
-_TRIES = 5  # the best counts: other programs on the machine only ever make it slower
+_TRIES = 5  # the best counts: other programs on the machine only slow it down
 
 
 def main() -> int:
     """Measure boards and write the data file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("boards", nargs="*", metavar="BOARD", help="only these; by default all of nightly.yaml")
-    turns = nightly.select(nightly.load(nightly.default_list()), parser.parse_args().boards)
-    before = load_yaml(MEASUREMENTS, Measurements, "remove it, and measure all boards").boards
+    jobs = nightly.select(nightly.load(nightly.default_list()), parser.parse_args().boards)
+    earlier = load_yaml(MEASUREMENTS, Measurements, "remove it, and measure all boards").boards
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        code = nightly.run(turns, jobs=1, report_root=folder)
+        exit_code = nightly.run(jobs, jobs=1, report_root=folder)
         latest = folder / "latest"
         results = json.loads((latest / "nightly.json").read_text(encoding="utf-8"))["boards"]
-        passed = [each for each in zip(turns, results, strict=True) if each[1]["verdict"] == "passed"]
-        measured = {turn.board.full_name: measure(turn, result, latest, folder) for turn, result in passed}
-    known = {turn.board.full_name for turn in nightly.load(nightly.default_list())}
-    every = {name: found for name, found in {**before, **measured}.items() if name in known}
-    whole = Measurements(
+        passed = [pair for pair in zip(jobs, results, strict=True) if pair[1]["verdict"] == "passed"]
+        measured = {job.board.full_name: measure(job, result, latest, folder) for job, result in passed}
+    known = {job.board.full_name for job in nightly.load(nightly.default_list())}
+    combined = {name: board for name, board in {**earlier, **measured}.items() if name in known}
+    measurements = Measurements(
         machine=f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}",
         means=_MEANS,
-        boards=dict(sorted(every.items())),
+        boards=dict(sorted(combined.items())),
     )
-    MEASUREMENTS.write_text(json.dumps(whole.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+    MEASUREMENTS.write_text(json.dumps(measurements.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
     print(f"wrote {MEASUREMENTS.name}; ./inv docs.site --pages generates the page")
-    return int(code)
+    return int(exit_code)
 
 
-def measure(turn: nightly.Job, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
+def measure(job: nightly.Job, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
     """Return the figures of one board: from its report, and from writing its memory."""
-    board = turn.board
-    own = read_report(reports / result["report"])
+    board = job.board
+    report = read_report(reports / result["report"])
     has_port = "debug port" in board.capabilities
     return MeasuredBoard(
         date=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
@@ -86,7 +86,7 @@ def measure(turn: nightly.Job, result: dict[str, Any], reports: Path, logs: Path
             )
             for model in result["models"]
         ),
-        tools=own["environment"]["place"]["tools"],
+        tools=report["environment"]["place"]["tools"],
     )
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of how many described chips a folder is made that loads, builds, and is read by OpenOCD or left to pyOCD.
+"""Counts the described chips for which a folder can be generated that loads, builds, and fits OpenOCD or pyOCD.
 
-Run: ``.venv/bin/python benchmarks/boards_coverage.py [FILE...]``: over the targets built into pyOCD, which must be
-on PATH, and over the packs and target files of probe-rs that are named. What is not made is counted by its reason;
-one of four is built.
+Run: ``.venv/bin/python benchmarks/boards_coverage.py [FILE...]``, for the targets built into pyOCD, which must be on
+PATH, and for the packs and target files of probe-rs that are named. Refused chips are counted by their reason; one of
+four chips is built.
 """
 
 import argparse
@@ -28,16 +28,16 @@ from utvm.errors import UtvmError
 from utvm.paths import ROOT
 
 _MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
-_BUILT = 4  # one of so many is built
+_BUILT = 4  # one of this many is built
 _SHELF = 300  # folders beside which board.list is measured
 
 
 @dataclass
 class Source:
-    """What came of one source's chips."""
+    """The counts for one source's chips."""
 
     described: int = 0
-    made: int = 0
+    written: int = 0
     tried_to_build: int = 0
     builds: int = 0
     openocd: int = 0
@@ -49,15 +49,15 @@ class Source:
 
 
 def main() -> int:
-    """Measure, print and keep the figures."""
+    """Measure, print and store the figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("files", nargs="*", type=Path)
     named = parser.parse_args().files
     with tempfile.TemporaryDirectory() as name:
         shelf = Path(name) / "shelf"
         shelf.mkdir()
-        sources = {path.name: cover(path, shelf) for path in (described.PYOCD, *named)}
-        seconds = listing(shelf)
+        sources = {path.name: examine(path, shelf) for path in (described.PYOCD, *named)}
+        seconds = measure_listing(shelf)
     figures = {
         "sources": {name: source.figures() for name, source in sources.items()},
         "list_seconds": round(seconds, 2),
@@ -68,26 +68,26 @@ def main() -> int:
     return 0
 
 
-def cover(path: Path, shelf: Path) -> Source:
-    """Make a folder of each chip, and try it."""
+def examine(path: Path, shelf: Path) -> Source:
+    """Generate a folder for each chip, and examine it."""
     source = Source()
     library: dict[str, Library] = {}
     chips = pyocd.read_all() if path == described.PYOCD else described.read(path)
-    for number, (name, make) in enumerate(track(chips.items(), path.name)):
+    for number, (name, describe) in enumerate(track(chips.items(), path.name)):
         source.described += 1
         folder = shelf / f"{path.stem.lower()}-{number}"
         try:
-            described.write(make(), folder, "cmsis-dap")
+            described.write(describe(), folder, "cmsis-dap")
             board = boards.load(str(folder))
         except UtvmError as error:
             source.refused[reason(error.message, name)] += 1
             continue
-        source.made += 1
+        source.written += 1
         if board.by_openocd:
             source.openocd += parses(board.openocd_config)
         else:
             source.by_pyocd += 1
-        if source.made % _BUILT != 1:
+        if source.written % _BUILT != 1:
             continue
         source.tried_to_build += 1
         try:
@@ -101,35 +101,35 @@ def cover(path: Path, shelf: Path) -> Source:
 
 
 def reason(message: str, chip: str) -> str:
-    """Return a refusal without what is only this chip's."""
+    """Return an error message without this chip's numbers and name."""
     return re.sub(r"0x[0-9a-f]+|\d+", "N", message.rpartition(": ")[2]).replace(chip, "it")
 
 
 def parses(script: Path) -> bool:
-    """Whether the real OpenOCD reads a script, which ends before it looks for a probe."""
-    words = ["openocd", "-f", str(script), "-c", "shutdown"]
-    return subprocess.run(words, capture_output=True, timeout=60, check=False).returncode == 0
+    """Return whether OpenOCD reads a script, which ends before it looks for a probe."""
+    command = ["openocd", "-f", str(script), "-c", "shutdown"]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
-def listing(shelf: Path) -> float:
-    """Return the seconds of processors that a listing takes, the best of three, with so many folders."""
-    made = sorted(shelf.iterdir())
-    text = [(folder / "board.yaml").read_text() for folder in made]
+def measure_listing(shelf: Path) -> float:
+    """Return the processor seconds of a listing of ``_SHELF`` folders: the best of three."""
+    folders = sorted(shelf.iterdir())
+    texts = [(folder / "board.yaml").read_text() for folder in folders]
     script = next(shelf.glob("*/openocd.cfg")).read_text()
-    for number in range(_SHELF - len(made)):
+    for number in range(_SHELF - len(folders)):
         folder = shelf / f"again-{number}"
         folder.mkdir()
-        again = re.sub(r"(?m)^name: .*", f"name: {folder.name}", text[number % len(text)])
-        (folder / "board.yaml").write_text(again)
+        copy = re.sub(r"(?m)^name: .*", f"name: {folder.name}", texts[number % len(texts)])
+        (folder / "board.yaml").write_text(copy)
         (folder / "openocd.cfg").write_text(script)
-    words = [str(ROOT / "inv"), "board.list", "--board-path", str(shelf)]
-    taken = []
+    command = [str(ROOT / "inv"), "board.list", "--board-path", str(shelf)]
+    seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(words, capture_output=True, check=True)
+        subprocess.run(command, capture_output=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    return min(taken)
+        seconds.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    return min(seconds)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page docs/boards.md, from the boards' files and measurements; ``docs.site --pages`` writes it."""
+"""Generates docs/boards.md from the boards' files and measurements, for ``docs.site --pages``."""
 
 import itertools
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ class Measurements(config.Record):
 
 
 @dataclass(frozen=True)
-class _Described:
+class _DescribedBoard:
     """A board on the page: rows of name and value, and its memory."""
 
     board: Board
@@ -82,14 +82,17 @@ def write_page(path: Path = PAGE) -> None:
 def page(measurements: Path) -> str:
     """Return the page's text from the data file."""
     measured = config.load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
-    every = [boards.load(name) for name in boards.project_names()]
-    # Optional extras, which other boards do not lack.
-    extras = frozenset(f"accelerator {name}" for board in every for name in board.accelerator)
-    known = frozenset().union(*(board.capabilities for board in every)) - extras
+    project_boards = [boards.load(name) for name in boards.project_names()]
+    # Optional extras, which are not listed as lacking on other boards.
+    extras = frozenset(f"accelerator {name}" for board in project_boards for name in board.accelerator)
+    known = frozenset().union(*(board.capabilities for board in project_boards)) - extras
     models: dict[str, list[tuple[str, MeasuredModel]]] = {}
     # A board with settings was measured once per setting.
-    of = {board.name: [name for name in measured.boards if name.partition(":")[0] == board.name] for board in every}
-    for name in itertools.chain.from_iterable(of.values()):
+    names_of = {
+        board.name: [name for name in measured.boards if name.partition(":")[0] == board.name]
+        for board in project_boards
+    }
+    for name in itertools.chain.from_iterable(names_of.values()):
         for model in measured.boards[name].models:
             models.setdefault(model.name, []).append((name, model))
     environment = templates_of(jinja2.FileSystemLoader(Path(__file__).parent))
@@ -98,13 +101,13 @@ def page(measurements: Path) -> str:
         figures=present_figures(model.figures for rows in models.values() for _, model in rows),
         measured=measured,
         dates=sorted({board.date for board in measured.boards.values()}),
-        measured_of=of,
-        boards=[_describe(board, known) for board in every],
+        measured_of=names_of,
+        boards=[_describe(board, known) for board in project_boards],
         models=models,
     )
 
 
-def _describe(board: Board, known: frozenset[str]) -> _Described:
+def _describe(board: Board, known: frozenset[str]) -> _DescribedBoard:
     rows = [
         ("CPU", f"{board.cpu}, `{' '.join(board.cpu_row.flags)}`" if board.cpu_row.flags else board.cpu),
         ("toolchain", board.toolchain),
@@ -112,7 +115,7 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
     ]
     if not board.memory:
         rows.append(("description", "a process on this computer, driven by RPC"))
-        return _Described(board, (*rows, ("not on this board", _words(known))), ())
+        return _DescribedBoard(board, (*rows, ("not on this board", _join(known))), ())
     layout = board.layout
     rows += [
         ("console", f"{board.line.name}, {board.line.baud:,} baud" if board.line else "none"),
@@ -129,16 +132,16 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
             for name, values in board.choices.items()
         ),
     ]
-    rows += _met(board)
+    rows += _hardware_tests(board)
     if board.physical:
         rows += [("physical", _probes(board.physical)), *_abilities(board, "physical", known)]
     if board.virtual != NOTHING_VIRTUAL:
         driver = _DRIVERS[board.physical.driver if board.physical else "openocd"]
         rows += [("virtual", _virtual(board.virtual, driver)), *_abilities(board, "virtual", known)]
-    return _Described(board, tuple(rows), board.memory)
+    return _DescribedBoard(board, tuple(rows), board.memory)
 
 
-def _met(board: Board) -> list[tuple[str, str]]:
+def _hardware_tests(board: Board) -> list[tuple[str, str]]:
     never = ", ".join(part for part in get_args(SiliconPart) if part not in board.silicon)
     conditions = [(f"{part}: tested on hardware", words) for part, words in board.silicon.items()]
     return [*conditions, *([("not tested on hardware", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]
@@ -161,8 +164,8 @@ def _virtual(virtual: Virtual, driver: str) -> str:
 
 def _abilities(board: Board, kind: Kind, known: frozenset[str]) -> list[tuple[str, str]]:
     has = board.capabilities_of(kind)
-    return [(f"{kind} board supports", _words(has)), (f"{kind} board lacks", _words(known - has))]
+    return [(f"{kind} board supports", _join(has)), (f"{kind} board lacks", _join(known - has))]
 
 
-def _words(names: frozenset[str]) -> str:
+def _join(names: frozenset[str]) -> str:
     return ", ".join(sorted(names, key=str.lower)) or "nothing"

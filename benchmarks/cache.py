@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs that no entry of a cache is believed unchecked: its share of a warm ``model.run``.
+"""Measures the cost of checking every cache entry before its use: its share of a warm ``model.run``.
 
-Each model is run several times on the virtual STM32F746 with everything cached, in a cache of its own: what lies
-in it is what a run checks. Checking it all is timed beside. The best of each counts: other programs on the machine
-only ever make it slower.
+Each model is run several times on the virtual STM32F746 with everything cached, in a separate cache: its entries are
+those that a run checks. Checking them all is timed separately. The best of each counts: other programs on the machine
+only slow it down.
 
 Run: ``.venv/bin/python benchmarks/cache.py``. Ends with 1 if the share is not below 5 %.
 """
@@ -31,21 +31,21 @@ _MOST = 0.05
 
 def best_of(tries: int, action: Callable[[], object]) -> float:
     """Return the seconds of the fastest try."""
-    taken = []
+    seconds = []
     for _ in range(tries):
         begin = time.perf_counter()
         action()
-        taken.append(time.perf_counter() - begin)
-    return min(taken)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
 
 
 def measure(model: Path, folder: Path) -> tuple[int, float, float]:
-    """Return the bytes in the cache, the seconds of a warm run and those of checking the cache."""
+    """Return the bytes in the cache, the seconds of a warm run, and those of checking the cache."""
 
     def run() -> None:
-        words = ("model.run", "--model", str(model), "--board", "stm32f746", "--virtual")
+        arguments = ("model.run", "--model", str(model), "--board", "stm32f746", "--virtual")
         subprocess.run(
-            [sys.executable, "-m", "utvm", *words],
+            [sys.executable, "-m", "utvm", *arguments],
             env={**os.environ, "XDG_CACHE_HOME": str(folder)},
             stdout=subprocess.DEVNULL,
             check=True,

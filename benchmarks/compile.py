@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it takes to run networks once on the board ``host``: with empty caches, and again; time and memory.
+"""Measures a complete run of networks on the board ``host``, with empty caches, and again: time and memory.
 
 Six public architectures, with random weights: five in int8, as TensorFlow Lite's converter writes them, and one in
-real numbers. Each run is a whole command, from the shell to the outputs. Seconds are those of all processors
-together: what else the machine does, does not count.
+float32. Each run is a complete command, from the shell to the outputs. Seconds are those of all processors together, so
+other programs on the machine do not count.
 
 Run: ``.venv/bin/python benchmarks/compile.py``.
 """
@@ -26,10 +26,10 @@ from utvm.paths import ROOT
 
 
 class _Network:
-    """Writes int8 layers one behind the other.
+    """Writes int8 layers, one after the other.
 
     Attributes:
-        made: the tensor that the last one makes.
+        last: the output tensor of the last layer.
         shape: its height, width and channels.
     """
 
@@ -38,7 +38,7 @@ class _Network:
         self._random = np.random.default_rng(1)
         self._count = 0
         self.shape = shape
-        self.made = self._first = self._tensor()
+        self.last = self._first = self._tensor()
 
     def _tensor(self) -> str:
         self._count += 1
@@ -46,64 +46,64 @@ class _Network:
 
     def _parameters(self, shape: tuple[int, ...], channels: int, axis: int) -> list[str]:
         scales = self._random.uniform(0.001, 0.004, channels)
-        zeros, along = 0 * scales, {"scale": scales, "zero_point": 0 * scales, "axis": axis}
+        zeros, quantisation = 0 * scales, {"scale": scales, "zero_point": 0 * scales, "axis": axis}
         weights = self._random.integers(-127, 128, shape)
         bias = self._random.integers(-1000, 1000, channels)
         return [
-            self._builder.tensor(f"w{self._count}", shape, "int8", weights, **along),
+            self._builder.tensor(f"w{self._count}", shape, "int8", weights, **quantisation),
             self._builder.tensor(f"b{self._count}", (channels,), "int32", bias, scale=scales * 0.05, zero_point=zeros),
         ]
 
     def convolution(
         self, channels: int, kernel: tuple[int, int] = (1, 1), stride: int = 1, activation: str = "RELU6"
     ) -> None:
-        """Add a convolution; depthwise where there are no channels."""
+        """Add a convolution: a depthwise one if ``channels`` is 0."""
         height, width, depth = self.shape
-        data = self.made
+        data = self.last
         self.shape = (-(-height // stride), -(-width // stride), channels or depth)
-        self.made = self._tensor()
+        self.last = self._tensor()
         shape, name = (channels, *kernel, depth), "CONV_2D"
         if not channels:
             shape, name = (1, *kernel, depth), "DEPTHWISE_CONV_2D"
         operands = [data, *self._parameters(shape, channels or depth, 0 if channels else 3)]
         options = {"stride_h": stride, "stride_w": stride, "padding": "SAME"}
-        self._builder.operator(name, operands, [self.made], **options, fused_activation_function=activation)
+        self._builder.operator(name, operands, [self.last], **options, fused_activation_function=activation)
 
     def addition(self, other: str, activation: str = "NONE") -> None:
-        """Add what another layer has made."""
-        data, self.made = self.made, self._tensor()
-        self._builder.operator("ADD", [other, data], [self.made], fused_activation_function=activation)
+        """Add the output of another layer."""
+        data, self.last = self.last, self._tensor()
+        self._builder.operator("ADD", [other, data], [self.last], fused_activation_function=activation)
 
     def pool(self, operator: str, kernel: tuple[int, int], stride: int) -> None:
         """Add a pooling."""
         height, width, channels = self.shape
-        data = self.made
-        whole = kernel == (height, width)
-        self.shape = (1, 1, channels) if whole else (height // stride, width // stride, channels)
-        self.made = self._tensor()
+        data = self.last
+        is_global = kernel == (height, width)
+        self.shape = (1, 1, channels) if is_global else (height // stride, width // stride, channels)
+        self.last = self._tensor()
         options = {"filter_height": kernel[0], "filter_width": kernel[1], "stride_h": stride, "stride_w": stride}
-        self._builder.operator(operator, [data], [self.made], **options, padding="VALID" if whole else "SAME")
+        self._builder.operator(operator, [data], [self.last], **options, padding="VALID" if is_global else "SAME")
 
     def content(self, classes: int) -> bytes:
-        """Add what turns an image into classes, and return the file."""
+        """Add the layers from an image to classes, and return the file."""
         self.pool("AVERAGE_POOL_2D", self.shape[:2], 1)
         self.convolution(classes, activation="NONE")
-        return self._builder.finish([self._first], [self.made])
+        return self._builder.finish([self._first], [self.last])
 
 
 def _inverted(stem: int, rows: Sequence[tuple[int, ...]]) -> bytes:
     """Write inverted residuals. A row: expansion, channels, repetitions, the first one's stride, kernel."""
     network = _Network((224, 224, 3))
     network.convolution(stem, (3, 3), 2)
-    for expansion, channels, repetitions, first, kernel in rows:
+    for expansion, channels, repetitions, first_stride, kernel in rows:
         for number in range(repetitions):
-            before, depth, stride = network.made, network.shape[2], 1 if number else first
+            block_input, depth, stride = network.last, network.shape[2], 1 if number else first_stride
             if expansion > 1:
                 network.convolution(depth * expansion)
             network.convolution(0, (kernel, kernel), stride)
             network.convolution(channels, activation="NONE")
             if stride == 1 and depth == channels:
-                network.addition(before)
+                network.addition(block_input)
     network.convolution(1280)
     return network.content(1000)
 
@@ -154,20 +154,20 @@ def _resnet18() -> bytes:
     for channels in (64, 128, 256, 512):
         for number in range(2):
             stride = 2 if channels > 64 and number == 0 else 1
-            before, shape = network.made, network.shape
+            block_input, shape = network.last, network.shape
             network.convolution(channels, (3, 3), stride, "RELU")
             network.convolution(channels, (3, 3), 1, "NONE")
             if stride > 1:
-                long, network.made, network.shape = network.made, before, shape
+                block_output, network.last, network.shape = network.last, block_input, shape
                 network.convolution(channels, (1, 1), stride, "NONE")
-                before = long
-            network.addition(before, "RELU")
+                block_input = block_output
+            network.addition(block_input, "RELU")
     return network.content(1000)
 
 
 def _encoder() -> bytes:
-    """A block of the encoder of arXiv:1706.03762 in real numbers: 64 places, 128 numbers, 4 heads."""
-    random, places, width, heads = np.random.default_rng(1), 64, 128, 4
+    """A block of the encoder of arXiv:1706.03762 in float32: 64 positions, 128 numbers, 4 heads."""
+    random, positions, width, heads = np.random.default_rng(1), 64, 128, 4
     nodes: list[onnx.NodeProto] = []
     stored: list[onnx.TensorProto] = []
 
@@ -187,20 +187,20 @@ def _encoder() -> bytes:
         return add("LayerNormalization", data, constant(np.ones(width, np.float32)), axis=-1)
 
     def head(data: str, order: Sequence[int]) -> str:
-        split = constant(np.array([places, heads, width // heads]))
+        split = constant(np.array([positions, heads, width // heads]))
         return add("Transpose", add("Reshape", dense(data, width, width), split), perm=list(order))
 
     scores = add("MatMul", head("x", (1, 0, 2)), head("x", (1, 2, 0)))
     shares = add("Softmax", add("Mul", scores, constant(np.float32((width // heads) ** -0.5))), axis=-1)
-    mixed = add("Transpose", add("MatMul", shares, head("x", (1, 0, 2))), perm=[1, 0, 2])
-    flat = add("Reshape", mixed, constant(np.array([places, width])))
-    attended = normal(add("Add", "x", dense(flat, width, width)))
-    inner = add("Relu", dense(attended, width, 4 * width))
-    result = normal(add("Add", attended, dense(inner, 4 * width, width)))
-    kinds = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [places, width]) for name in ("x", result)]
+    heads_joined = add("Transpose", add("MatMul", shares, head("x", (1, 0, 2))), perm=[1, 0, 2])
+    flat = add("Reshape", heads_joined, constant(np.array([positions, width])))
+    attention = normal(add("Add", "x", dense(flat, width, width)))
+    inner = add("Relu", dense(attention, width, 4 * width))
+    result = normal(add("Add", attention, dense(inner, 4 * width, width)))
+    kinds = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [positions, width]) for name in ("x", result)]
     graph = helper.make_graph(nodes, "encoder", kinds[:1], kinds[1:], stored)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    return made.SerializeToString()
+    content: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    return content
 
 
 NETWORKS: dict[str, Callable[[], bytes]] = {
@@ -215,9 +215,9 @@ NETWORKS: dict[str, Callable[[], bytes]] = {
 
 def measure(model: Path, cache: Path) -> tuple[float, int]:
     """Run a network once; return processor seconds, and the most memory of any process in KiB."""
-    words = [sys.executable, "-m", "utvm", "model.run", "--model", str(model), "--board", "host"]
+    command = [sys.executable, "-m", "utvm", "model.run", "--model", str(model), "--board", "host"]
     with subprocess.Popen(
-        words, cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, stdout=subprocess.DEVNULL
+        command, cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, stdout=subprocess.DEVNULL
     ) as process:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -227,8 +227,8 @@ def measure(model: Path, cache: Path) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Measure, print, and keep what was seen."""
-    found = {}
+    """Measure, print, and store the figures."""
+    figures = {}
     for name, make in NETWORKS.items():
         with tempfile.TemporaryDirectory() as folder:
             model = Path(folder) / name
@@ -240,14 +240,14 @@ def main() -> None:
             f"{model.stem}, {size:,} bytes: {cold:.1f} s with empty caches, {memory >> 10} MiB at most; "
             f"{warm:.1f} s again, {again >> 10} MiB: 1 : {cold / warm:.1f}"
         )
-        found[model.stem] = {
+        figures[model.stem] = {
             "bytes": size,
             "cold_s": round(cold, 1),
             "mib": memory >> 10,
             "warm_s": round(warm, 1),
             "warm_mib": again >> 10,
         }
-    seen.keep("compile", found)
+    seen.keep("compile", figures)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 networks on every core: instructions, each run also compared bit for bit with TFLite Micro.
+"""Int8 networks on every core: instructions; each run is also compared bit for bit with TFLite Micro.
 
     UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/cores.py [--core NAME]... [--samples N]
 
@@ -26,13 +26,13 @@ from utvm.session import HostDriven
 
 @dataclass(frozen=True)
 class Core:
-    """A core, and what others' kernels take on it.
+    """A core, and the instructions of other projects' kernels on it.
 
     Attributes:
-        board: what it is emulated on.
-        cpu: its row of the toolchain's file where the board has another core that runs its code as well.
-        usual: kernels of others, by network: instructions as counted once on the same board, not measured again.
-        usual_name: whose kernels they are.
+        board: the board on which it is emulated.
+        cpu: its row of the toolchain's file, if the board has another core that also runs its code.
+        usual: other kernels' instructions by network, counted once on the same board and not measured again.
+        usual_name: the name of the other kernels.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Core:
     cpu: str = ""
 
 
-# The others' counts: CMSIS-NN of 2026 inside TensorFlow Lite Micro, with arm-none-eabi-gcc 12.2.1 or
+# The other counts: CMSIS-NN of 2026 inside TensorFlow Lite Micro, with arm-none-eabi-gcc 12.2.1 or
 # riscv64-unknown-elf-gcc 12.2.0, -O2, under QEMU 7.2.
 CORES = [
     Core("Cortex-M7", "mps2-an500", {"resnet8": 30_023_120, "vww": 24_025_498, "cifar10_cnn": 25_501_958}, "CMSIS-NN"),
@@ -63,12 +63,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument("--samples", type=int, default=2, help="random inputs for each network (default: 2)")
     options.add_argument("--core", action="append", choices=[core.name for core in CORES], help="only this one")
-    chosen = options.parse_args()
-    found = networks()
-    cores = [core for core in CORES if core.name in (chosen.core or [core.name])]
-    figures = [measure(core, network, chosen.samples) for core in cores for network in found]
+    arguments = options.parse_args()
+    int8_networks = networks()
+    cores = [core for core in CORES if core.name in (arguments.core or [core.name])]
+    figures = [measure(core, network, arguments.samples) for core in cores for network in int8_networks]
     print_table(figures)
-    if not chosen.core:
+    if not arguments.core:
         seen.keep("cores", figures)
 
 
@@ -103,7 +103,7 @@ def measure(core: Core, network: Network, count: int) -> dict[str, Any]:
 
 
 def print_table(figures: list[dict[str, Any]]) -> None:
-    """Print what was measured beside what is used today."""
+    """Print the figures beside those of the usual kernels."""
     table = Table(title="int8 networks, gcc -O2 (instructions, not time)")
     for column in ("core", "model", "instructions", "per MAC", "arena B", "constants B", "used today", "ours to it"):
         table.add_column(column, justify="left" if column in ("core", "model") else "right")

@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def measure(board: Board, model: Path, images: npt.NDArray[Any]) -> dict[str, int]:
-    """Print and return exact counts; a second run of the same input shows that they repeat."""
+    """Print and return exact counts. A second run with the same input shows that they repeat."""
     library = compiler.compile_model(compiler.load(model), target=board.target)
     image = firmware.build(board, [library])
     with (

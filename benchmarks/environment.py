@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container image and the virtual machine's box made three times, and how long that takes.
+"""Builds the container image and the virtual machine's box three times, and measures the time.
 
 - cold: empty caches, every package fetched from the mirror and the package index;
-- elsewhere: by another clone of the last commit in another folder, with empty caches, a Python environment of its
-  own, another umask, time zone and locale; packages come from what the first build fetched, as from an archive;
+- elsewhere: by another clone of the last commit in another folder, with empty caches, a separate Python environment,
+  another umask, time zone and locale; packages come from those that the first build fetched, as from an archive;
 - again: with everything cached.
 
-The engine is left alone. Run: ``.venv/bin/python benchmarks/environment.py``; as root, ``--user NAME`` has that
-user build elsewhere. Ends with 1 if two digests differ or the image is too big.
+The engine is not used. Run: ``.venv/bin/python benchmarks/environment.py``; as root, ``--user NAME`` lets that user
+build elsewhere. Ends with 1 if two digests differ or the image is too large.
 """
 
 import argparse
@@ -34,25 +34,25 @@ _COMMANDS: Mapping[str, Sequence[str]] = {"image": ("docker.build", "--export-on
 def _build(
     folder: Path, inv: Sequence[str | Path], *options: str, umask: int = 0o022, **env: str
 ) -> dict[str, dict[str, Any]]:
-    """Build both with caches in a folder; return the figures of each, and the seconds of the whole command."""
-    found = {}
-    for what, words in _COMMANDS.items():
-        figures = folder / f"{what}.json"
+    """Build both with caches in a folder; return their figures, with the seconds of the complete commands."""
+    result = {}
+    for artifact, arguments in _COMMANDS.items():
+        figures = folder / f"{artifact}.json"
         begin = time.monotonic()
         subprocess.run(
-            [*inv, *words, "--json", figures, *options],
+            [*inv, *arguments, "--json", figures, *options],
             cwd=folder,
             env={**os.environ, "XDG_CACHE_HOME": str(folder / "caches"), **env},
             umask=umask,
             stdout=subprocess.DEVNULL,
             check=True,
         )
-        found[what] = {**json.loads(figures.read_text()), "whole": time.monotonic() - begin}
-    return found
+        result[artifact] = {**json.loads(figures.read_text()), "whole": time.monotonic() - begin}
+    return result
 
 
 def _clone(folder: Path, user: str | None) -> Sequence[str | Path]:
-    """Clone the checkout into a folder, which is the user's then; return what starts the clone's commands."""
+    """Clone the checkout into a folder, which then belongs to the user; return the command of the clone's inv."""
     clone = folder / "checkout"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     if user is None:
@@ -69,37 +69,40 @@ def main() -> int:
         folder = Path(name)
         # Another user reads the packages.
         folder.chmod(0o755)
-        one, other = folder / "one", folder / "another place"
-        one.mkdir()
-        other.mkdir()
+        first, second = folder / "one", folder / "another place"
+        first.mkdir()
+        second.mkdir()
         here = (sys.executable, "-m", "utvm")
-        packages = one / "caches" / "utvm" / "packages"
-        cold = _build(one, here, TZ="UTC", LC_ALL="C")
-        there = _clone(other, user)
+        packages = first / "caches" / "utvm" / "packages"
+        cold = _build(first, here, TZ="UTC", LC_ALL="C")
+        there = _clone(second, user)
         # It installs Python packages first.
         subprocess.run([*there, "--list"], stdout=subprocess.DEVNULL, check=True)
         builds = {
             "cold": cold,
             "elsewhere": _build(
-                other, there, f"--mirror={packages}", umask=0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8"
+                second, there, f"--mirror={packages}", umask=0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8"
             ),
-            "again": _build(one, here),
+            "again": _build(first, here),
         }
     console = Console(soft_wrap=True)
-    for what in _COMMANDS:
-        steps = list(builds["cold"][what]["seconds"])
-        table = Table(what, "whole, s", *(f"{step}, s" for step in steps), box=None)
-        for build, made in builds.items():
-            spent = (made[what]["whole"], *(made[what]["seconds"][step] for step in steps))
+    for artifact in _COMMANDS:
+        steps = list(builds["cold"][artifact]["seconds"])
+        table = Table(artifact, "whole, s", *(f"{step}, s" for step in steps), box=None)
+        for build, result in builds.items():
+            spent = (result[artifact]["whole"], *(result[artifact]["seconds"][step] for step in steps))
             table.add_row(build, *(f"{value:.0f}" for value in spent))
         console.print(table)
-        for build, made in builds.items():
-            console.print(f"{build}: {made[what]['digest']}")
+        for build, result in builds.items():
+            console.print(f"{build}: {result[artifact]['digest']}")
     unpacked = builds["cold"]["image"]["bytes"]["unpacked"]
     console.print(
-        f"unpacked, the image takes {unpacked / 1e6:.0f} MB; the box {seen['cold']['box']['bytes'] / 1e6:.0f} MB"
+        f"unpacked, the image takes {unpacked / 1e6:.0f} MB; the box {builds['cold']['box']['bytes'] / 1e6:.0f} MB"
     )
-    seconds = {what: {f"{build}_s": round(made[what]["whole"]) for build, made in builds.items()} for what in _COMMANDS}
+    seconds = {
+        artifact: {f"{build}_s": round(result[artifact]["whole"]) for build, result in builds.items()}
+        for artifact in _COMMANDS
+    }
     seen.keep(
         "environment",
         {
@@ -107,7 +110,7 @@ def main() -> int:
             "box": {**seconds["box"], "mb": round(builds["cold"]["box"]["bytes"] / 1e6)},
         },
     )
-    same = all(len({made[what]["digest"] for made in builds.values()}) == 1 for what in _COMMANDS)
+    same = all(len({result[artifact]["digest"] for result in builds.values()}) == 1 for artifact in _COMMANDS)
     return 0 if same and unpacked < _LARGEST else 1
 
 

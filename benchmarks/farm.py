@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sharing boards costs: two boards against one, what a lease adds to a job, how many boards a farm carries.
+"""Measures the sharing of boards: two boards against one, a lease's overhead for a job, and the size of a farm.
 
     python benchmarks/farm.py
 
@@ -28,7 +28,7 @@ from utvm.farm.hosted import coordinator
 
 _JOBS, _SECONDS = 6, 10
 _SIZES = ((200, 600, 60, 20, 0), (200, 600, 60, 20, 20), (200, 600, 60, 20, 200), (1000, 2000, 60, 100, 0))
-"""Places, jobs, seconds of a job, hosts, and clients that wait, beside the one that has all jobs."""
+"""Places, jobs, seconds of a job, hosts, and waiting clients, beside the one that has all jobs."""
 
 
 def _quiet(_: str) -> None:
@@ -43,8 +43,8 @@ def _coordinator(folder: Path) -> Iterator[tuple[str, int]]:
         yield f"127.0.0.1:{port}", service.pid
 
 
-def _shared(folder: Path, boards: int) -> tuple[float, float]:
-    """Return how long all jobs took on so many boards, and what each added to its own time, in the median."""
+def _run_shared(folder: Path, boards: int) -> tuple[float, float]:
+    """Return the seconds of all jobs on this many boards, and the median overhead of a job."""
     names = [f"b{number}" for number in range(boards)]
     resources = {name: {"board": {"cls": "UtvmBoard"}} for name in names}
     with _coordinator(folder) as (address, _):
@@ -60,47 +60,47 @@ def _shared(folder: Path, boards: int) -> tuple[float, float]:
 
 
 def _run_jobs(folder: Path, address: str, boards: int) -> tuple[float, float]:
-    had: list[float] = []
-    ended: list[float] = []
+    starts: list[float] = []
+    ends: list[float] = []
 
     def job(number: int) -> None:
         with LeaseHolder(address, {"kind": "load"}, None, folder / f"job-{number}.log", _quiet) as leasing:
             leasing.wait()
-            had.append(time.monotonic())
+            starts.append(time.monotonic())
             time.sleep(_SECONDS)
-        ended.append(time.monotonic())
+        ends.append(time.monotonic())
 
     threads = [threading.Thread(target=job, args=(number,)) for number in range(_JOBS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    took = max(ended) - min(had)
-    return took, took * boards / _JOBS - _SECONDS
+    duration = max(ends) - min(starts)
+    return duration, duration * boards / _JOBS - _SECONDS
 
 
-def _load(folder: Path, *numbers: int) -> dict[str, float]:
+def _run_load(folder: Path, *numbers: int) -> dict[str, float]:
     with _coordinator(folder) as (address, pid):
         program = Path(__file__).with_name("farm_load.py")
         command = [labgrid_python(_quiet), program, address, *map(str, numbers)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
-        taken = sum(psutil.Process(pid).cpu_times()[:2])
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    # What a job costs the coordinator, which does one thing at a time, says how many it carries in a second.
-    return {**found, "coordinator_ms": round(1000 * taken / found["jobs"], 1)}
+        completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
+        seconds = sum(psutil.Process(pid).cpu_times()[:2])
+    figures: dict[str, float] = json.loads(completed.stdout.splitlines()[-1])
+    # The coordinator does one thing at a time, so its time for a job limits the number of jobs per second.
+    return {**figures, "coordinator_ms": round(1000 * seconds / figures["jobs"], 1)}
 
 
 def main() -> None:
-    """Measure, print it, and keep it."""
+    """Measure, print, and store the figures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (one, _), (two, overhead) = (_shared(folder / str(boards), boards) for boards in (1, 2))
-        shared = {"jobs": _JOBS, "seconds": _SECONDS, "one_s": round(one, 1), "two_s": round(two, 1)}
-        shared |= {"ratio": round(one / two, 2), "overhead_s": round(overhead, 2)}
+        (one_board, _), (two_boards, overhead) = (_run_shared(folder / str(boards), boards) for boards in (1, 2))
+        shared = {"jobs": _JOBS, "seconds": _SECONDS, "one_s": round(one_board, 1), "two_s": round(two_boards, 1)}
+        shared |= {"ratio": round(one_board / two_boards, 2), "overhead_s": round(overhead, 2)}
         print(shared, flush=True)
         loads = []
         for places, jobs, seconds, hosts in _SIZES:
-            loads.append(_load(folder / f"load-{places}", places, jobs, seconds, hosts))
+            loads.append(_run_load(folder / f"load-{places}", places, jobs, seconds, hosts))
             print(loads[-1], flush=True)
     seen.keep("farm", {"shared": shared, "loads": loads})
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A year of nights in a history: how large it is, and how long each question takes.
+"""Measures a year of nights in a history: its size, and the time of each query.
 
     python benchmarks/history.py [BOARDS [NIGHTS]]
 
-Three hundred tests and six models a board and night; 100 boards and 365 nights are 10,950,000 outcomes. Runs are
-added as ``hil`` adds them. Times are of the processor, which others may use, too. Each question is asked
-twice, and the second time counts.
+Three hundred tests and six models a board and night; 100 boards and 365 nights are 10,950,000 outcomes. Runs are added
+as ``hil`` adds them. Times are of the processor, which other programs may use, too. Each query runs twice, and the
+second time counts.
 """
 
 import random
@@ -24,14 +24,14 @@ _TESTS, _MODELS = 300, 6
 _FIRST = 1_767_229_200  # 2026-01-01 01:00 UTC
 
 
-def _report(night: int, board: int, chance: random.Random) -> dict[str, Any]:
+def _report(night: int, board: int, generator: random.Random) -> dict[str, Any]:
     started = format_time(_FIRST + 86_400 * night + board)
     tests = [
         {
             "id": f"suite_{test % 20}::test_number_{test}",
             "duration_s": 0.25,
             "message": "",
-            **_ended(test, night, chance),
+            **_outcome(test, night, generator),
         }
         for test in range(_TESTS)
     ]
@@ -59,27 +59,27 @@ def _report(night: int, board: int, chance: random.Random) -> dict[str, Any]:
     }
 
 
-def _ended(test: int, night: int, chance: random.Random) -> dict[str, str]:
-    seldom = chance.random()
+def _outcome(test: int, night: int, generator: random.Random) -> dict[str, str]:
+    number = generator.random()
     if test % 12 == 0:
         return {"outcome": "skipped"}
-    if seldom < 0.0005 or (test == 7 and seldom < 0.05) or (test == 42 and 200 <= night < 210):
+    if number < 0.0005 or (test == 7 and number < 0.05) or (test == 42 and 200 <= night < 210):
         return {"outcome": "failed", "message": "assert 3 == 4"}
-    return {"outcome": "infrastructure" if seldom < 0.0007 else "passed"}
+    return {"outcome": "infrastructure" if number < 0.0007 else "passed"}
 
 
 def main(boards: int, nights: int) -> dict[str, float]:
-    """Make a history and ask it; return seconds by question, and its bytes."""
-    chance, seen = random.Random(1), dict[str, float]()
+    """Create a history and query it; return seconds by query, and its bytes."""
+    generator, figures = random.Random(1), dict[str, float]()
     with tempfile.TemporaryDirectory() as folder, open_history(Path(folder) / "history.sqlite", create=True) as history:
         for night in range(nights):
-            begun = time.process_time()
+            begin = time.process_time()
             for board in range(boards):
-                add(history, _report(night, board, chance))
-            seen["add a night"] = time.process_time() - begun
+                add(history, _report(night, board, generator))
+            figures["add a night"] = time.process_time() - begin
         history.execute("pragma wal_checkpoint(truncate)")
         since, month = newest_night(history), newest_night(history) - 30 * 86_400
-        questions: dict[str, Callable[[], object]] = {
+        queries: dict[str, Callable[[], object]] = {
             "changes since the last night": lambda: changes(history, since),
             "changes of a month": lambda: changes(history, month),
             "trend of a figure on all boards": lambda: trend(history, "model3", "instructions"),
@@ -88,16 +88,16 @@ def main(boards: int, nights: int) -> dict[str, float]:
             "the pages of a night": lambda: write_pages(history, Path(folder) / "pages", Path(folder)),
             "last good of a test on all boards": lambda: last_good(history, "test_number_42"),
         }
-        for name, ask in questions.items():
-            ask()
-            begun = time.process_time()
-            ask()
-            seen[name] = time.process_time() - begun
-        seen["bytes"] = sum(path.stat().st_size for path in Path(folder).glob("history.sqlite*"))
-    return seen
+        for name, query in queries.items():
+            query()
+            begin = time.process_time()
+            query()
+            figures[name] = time.process_time() - begin
+        figures["bytes"] = sum(path.stat().st_size for path in Path(folder).glob("history.sqlite*"))
+    return figures
 
 
 if __name__ == "__main__":
-    asked = [int(word) for word in sys.argv[1:]]
-    for name, value in main(*(asked or [10]), *([365] if len(asked) < 2 else [])).items():
+    arguments = [int(word) for word in sys.argv[1:]]
+    for name, value in main(*(arguments or [10]), *([365] if len(arguments) < 2 else [])).items():
         print(f"{name:34} {value:,.0f}" if name == "bytes" else f"{name:34} {value * 1000:10.1f} ms")

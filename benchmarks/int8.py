@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 networks: instructions, flash and working memory, each run also compared bit for bit with TFLite Micro.
+"""Int8 networks: instructions, flash and working memory; each run is also compared bit for bit with TFLite Micro.
 
     UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/int8.py [--samples N]
 
-Instructions are counted in one run on the emulated MPS2 AN500 (QEMU) and on the virtual STM32F746; they are not
-time.
+Instructions are counted in one run on the emulated MPS2 AN500 (QEMU) and on the virtual STM32F746; they are not time.
 """
 
 import argparse
@@ -34,18 +33,18 @@ def main() -> None:
     """Measure the networks and print a table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument("--samples", type=int, default=20, help="random inputs for each network (default: 20)")
-    chosen = options.parse_args()
+    arguments = options.parse_args()
     board = boards.load("stm32f746")
-    figures = [measure(board, network, chosen.samples) for network in networks()]
+    figures = [measure(board, network, arguments.samples) for network in networks()]
     print_table(board, figures)
     seen.keep("int8", figures)
 
 
 def measure(board: Board, network: Network, count: int) -> dict[str, Any]:
-    """Compile one network, run it in both places, compare every output, and return the figures.
+    """Compile one network, run it on both boards, compare every output, and return the figures.
 
     Raises:
-        SystemExit: an output differs from TFLite Micro's in a single bit.
+        SystemExit: a bit of an output differs from TFLite Micro's.
     """
     model = compiler.from_tflite(network.content, network.name)
     library, seconds = compile_anew(model, board)
@@ -84,7 +83,7 @@ def measure(board: Board, network: Network, count: int) -> dict[str, Any]:
 
 
 def compile_anew(model: Model, board: Board) -> tuple[Library, float]:
-    """Compile without the cache; return the library and how many seconds it took."""
+    """Compile without the cache; return the library and the seconds that it took."""
     from utvm.compiler.build import build_library  # as compile_model does on a miss
 
     start = time.monotonic()
@@ -101,15 +100,15 @@ def random_inputs(library: Library, count: int) -> list[Arrays]:
     ]
 
 
-def check(name: str, place: str, outputs: Sequence[Arrays], expected: Sequence[Arrays]) -> None:
+def check(name: str, board: str, outputs: Sequence[Arrays], expected: Sequence[Arrays]) -> None:
     """Compare outputs bit for bit."""
-    for number, (ours, theirs) in enumerate(zip(outputs, expected, strict=True)):
-        if [array.tobytes() for array in ours] != [array.tobytes() for array in theirs]:
-            raise SystemExit(f"{name}, sample {number} on {place}: {ours} where TFLite Micro has {theirs}")
+    for number, (actual, reference) in enumerate(zip(outputs, expected, strict=True)):
+        if [array.tobytes() for array in actual] != [array.tobytes() for array in reference]:
+            raise SystemExit(f"{name}, sample {number} on {board}: {actual} where TFLite Micro has {reference}")
 
 
 def print_table(board: Board, figures: Sequence[dict[str, Any]]) -> None:
-    """Print what was measured beside what is used today."""
+    """Print the figures beside those of the usual kernels."""
     table = Table(title="int8 networks, gcc -O2, Cortex-M7 (instructions, not time)")
     columns = ("model", "MPS2 AN500", f"VIRTUAL {board.name}", "per MAC", "arena B", "bound B", "code B")
     for column in (*columns, "constants B", "compile s", "used today"):

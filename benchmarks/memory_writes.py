@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast bytes get into a board's memory through OpenOCD and a probe as slow as a real ST-Link.
+"""Measures writes to a board's memory through OpenOCD and a probe as slow as a real ST-Link.
 
 Side by side, in one run, on a virtual STM32F746 whose ST-Link takes 2 ms a command:
 
-- our path: ``GdbClient.write_memory``;
+- utvm's way: ``GdbClient.write_memory``;
 - ``array2mem`` with 32 and with 8-bit elements, and one ``mww`` for each word, through OpenOCD's Tcl port: the
-  ways that host-driven runs have been done before;
-- what the probe alone allows: 6144 bytes a transfer, each followed by the question whether it went well (the
-  protocol has no other way to learn it), asked by a bare client without OpenOCD.
+  earlier ways of host-driven runs;
+- the probe's limit: 6144 bytes a transfer, each followed by a status request (the protocol reports errors in no
+  other way), by a bare client without OpenOCD.
 
-OpenOCD 0.12 reads CTRL/STAT after each GDB packet, and a packet holds two transfers: five commands where the
-bare client needs four. So 1.25 times the bare client's time is the least that is possible through it.
+OpenOCD 0.12 reads CTRL/STAT after each GDB packet, and a packet holds two transfers: five commands where the bare
+client needs four. So 1.25 times the bare client's time is the minimum through OpenOCD.
 
 Run: ``.venv/bin/python benchmarks/memory_writes.py``. Ends with 1 if a target is missed.
 """
@@ -43,12 +43,12 @@ OURS_BYTES = 240 * KIB  # all of SRAM1
 ARRAY_WORDS_BYTES = 48 * KIB
 ARRAY_BYTES_BYTES = 8 * KIB
 SINGLE_WORDS_BYTES = 1 * KIB
-_TRIES = 6  # the best counts: other programs on the machine only ever make it slower
+_TRIES = 6  # the best counts: other programs on the machine only slow it down
 
 
 @dataclass(frozen=True)
 class Result:
-    """One way and its speed."""
+    """One way of writing, and its speed."""
 
     name: str
     size: int
@@ -74,12 +74,12 @@ class Tcl:
 
 
 class BareProbe:
-    """A client of the ST-Link's TCP protocol that does nothing but write words."""
+    """A client of the ST-Link's TCP protocol that only writes words."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._ask(struct.pack("<BxxxI", 3, 1), 8)
+        self._request(struct.pack("<BxxxI", 3, 1), 8)
         self._command(b"\xf2\x30\xa3", reply=2)
 
     def write(self, address: int, data: bytes) -> None:
@@ -94,10 +94,10 @@ class BareProbe:
         self._socket.close()
 
     def _command(self, command: bytes, *, data: bytes = b"", reply: int = 0) -> bytes:
-        head = struct.pack("<BxxxI16sBxxxI", 5, 1, command, 0 if data else 1, len(data) or reply)
-        return self._ask(head + data, 4 + reply)[4:]
+        header = struct.pack("<BxxxI16sBxxxI", 5, 1, command, 0 if data else 1, len(data) or reply)
+        return self._request(header + data, 4 + reply)[4:]
 
-    def _ask(self, request: bytes, size: int) -> bytes:
+    def _request(self, request: bytes, size: int) -> bytes:
         self._socket.sendall(request)
         reply = b""
         while len(reply) < size:
@@ -105,18 +105,18 @@ class BareProbe:
         return reply
 
 
-def timed(name: str, size: int, action: Callable[[], object]) -> Result:
-    started = time.perf_counter()
+def measure_time(name: str, size: int, action: Callable[[], object]) -> Result:
+    begin = time.perf_counter()
     action()
-    return Result(name, size, time.perf_counter() - started)
+    return Result(name, size, time.perf_counter() - begin)
 
 
 def best_of(tries: int, name: str, size: int, action: Callable[[], object]) -> Result:
-    return min((timed(name, size, action) for _ in range(tries)), key=lambda result: result.seconds)
+    return min((measure_time(name, size, action) for _ in range(tries)), key=lambda result: result.seconds)
 
 
 def measure(latency_us: int) -> list[Result]:
-    """Return the results: the probe's limit, ours, array2mem 32, array2mem 8, mww."""
+    """Return the results: the probe's limit, utvm's way, array2mem 32, array2mem 8, mww."""
     data = random.Random(1).randbytes(OURS_BYTES)
     board = boards.load("stm32f746")
     with tempfile.TemporaryDirectory() as name:
@@ -138,7 +138,7 @@ def measure(latency_us: int) -> list[Result]:
 
 
 def _through_openocd(gdb: GdbClient, tcl: Tcl, data: bytes) -> list[Result]:
-    def checked(result: Result, written: bytes) -> Result:
+    def check(result: Result, written: bytes) -> Result:
         if gdb.read_memory(ADDRESS, len(written)) != written:
             raise RuntimeError(f"{result.name}: memory does not hold what was written")
         gdb.write_memory(ADDRESS, bytes(len(written)))
@@ -154,8 +154,8 @@ def _through_openocd(gdb: GdbClient, tcl: Tcl, data: bytes) -> list[Result]:
             tcl.run(f"mww {ADDRESS + 4 * index:#x} {words[index]:#x}")
 
     return [
-        checked(best_of(_TRIES, "ours", OURS_BYTES, lambda: gdb.write_memory(ADDRESS, data)), data),
-        checked(
+        check(best_of(_TRIES, "ours", OURS_BYTES, lambda: gdb.write_memory(ADDRESS, data)), data),
+        check(
             best_of(
                 _TRIES,
                 "array2mem 32",
@@ -164,20 +164,20 @@ def _through_openocd(gdb: GdbClient, tcl: Tcl, data: bytes) -> list[Result]:
             ),
             data[:ARRAY_WORDS_BYTES],
         ),
-        checked(
-            timed(
+        check(
+            measure_time(
                 "array2mem 8",
                 ARRAY_BYTES_BYTES,
                 lambda: tcl.run(f"{target} array2mem bytes 8 {ADDRESS:#x} {ARRAY_BYTES_BYTES}"),
             ),
             data[:ARRAY_BYTES_BYTES],
         ),
-        checked(timed("mww", SINGLE_WORDS_BYTES, single_words), data[:SINGLE_WORDS_BYTES]),
+        check(measure_time("mww", SINGLE_WORDS_BYTES, single_words), data[:SINGLE_WORDS_BYTES]),
     ]
 
 
 def main() -> int:
-    """Measure, print, and say which targets are met."""
+    """Measure, print, and report which targets are met."""
     parser = argparse.ArgumentParser(description="Memory writes over OpenOCD, our way and the ways before.")
     parser.add_argument("--latency-us", type=int, default=2000, help="microseconds a probe command takes")
     latency_us = parser.parse_args().latency_us
@@ -207,8 +207,8 @@ def main() -> int:
         ("at least 1000 times mww", ours.kib_per_second / single_words.kib_per_second >= 1000),
         ("within 1.3 times of the probe alone", limit.kib_per_second / ours.kib_per_second <= 1.3),
     ]
-    for words_of_target, met in targets:
-        console.print(f"{'met' if met else 'MISSED'}: {words_of_target}")
+    for target, met in targets:
+        console.print(f"{'met' if met else 'MISSED'}: {target}")
     return 0 if all(met for _, met in targets) else 1
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The int8 networks that the compiler is measured on.
+"""The int8 networks on which the compiler is measured.
 
-They are not part of the project: they are read from the folder that ``UTVM_MODEL_CACHE`` names. The two of MLPerf
-Tiny are files of mlcommons/tiny; the CIFAR-10 network is that of the microTVM blog post of 2020, whose trained
-weights are ``cifar10_cnn_params.json`` of microtvm-blogpost-eval; ``models/cifar10_cnn`` writes the file.
+They are not part of the project: they are read from the folder that ``UTVM_MODEL_CACHE`` names. The two of MLPerf Tiny
+are files of mlcommons/tiny; the CIFAR-10 network is that of the microTVM blog post of 2020, whose trained weights are
+``cifar10_cnn_params.json`` of microtvm-blogpost-eval; ``models/cifar10_cnn`` writes the file.
 """
 
 import os
@@ -15,13 +15,13 @@ from models.cifar10_cnn.network import network, read_parameters
 
 @dataclass(frozen=True)
 class Network:
-    """A network, and what it has to reach.
+    """A network with its limits.
 
     Attributes:
         content: a TensorFlow Lite file.
-        most_instructions: the most that one inference may take.
-        most_arena: the most bytes of working memory, inputs and outputs counted.
-        usual: what is used today, with its instructions and bytes of working memory, as counted once on the same
+        most_instructions: the limit for one inference.
+        most_arena: the limit of working memory in bytes, with inputs and outputs.
+        usual: the usual kernels, with their instructions and bytes of working memory, counted once on the same
             yardstick (not measured again here).
     """
 
@@ -36,7 +36,7 @@ def networks() -> list[Network]:
     """Read the three networks.
 
     Raises:
-        SystemExit: UTVM_MODEL_CACHE does not name a folder that holds them.
+        SystemExit: UTVM_MODEL_CACHE does not name a folder with these files.
     """
     folder = Path(os.environ.get("UTVM_MODEL_CACHE", ""))
     files = ("cifar10_cnn_params.json", "pretrainedResnet_quant.tflite", "vww_96_int8.tflite")

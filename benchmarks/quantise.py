@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signal to noise and time of ``model.quantize`` beside onnxruntime's ``quantize_static``, model by model.
+"""Compares signal to noise and time of ``model.quantize`` with onnxruntime's ``quantize_static``, model by model.
 
     python benchmarks/quantise.py FOLDER [SAMPLES]
 
@@ -35,18 +35,18 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
         return next(self._feeds, None)
 
 
-def _samples(model: onnx.ModelProto, count: int) -> list[list[np.ndarray]]:
+def _draw_samples(model: onnx.ModelProto, count: int) -> list[list[np.ndarray]]:
     (name,) = input_names(model)
     kind = next(value.type.tensor_type for value in model.graph.input if value.name == name)
-    shape = [size.dim_value if size.dim_value > 0 else _OPEN[place] for place, size in enumerate(kind.shape.dim)]
+    shape = [size.dim_value if size.dim_value > 0 else _OPEN[axis] for axis, size in enumerate(kind.shape.dim)]
     random = np.random.default_rng(0)
     if len(shape) != 4:
         return [[random.integers(0, 256, shape).astype(np.int32)] for _ in range(count)]
     photos = [Image.fromarray(photo) for photo in load_sample_images().images]
     samples = []
     for number in range(count):
-        place = [int(random.integers(0, limit)) for limit in (300, 100)]
-        picture = photos[number % 2].crop((*place, place[0] + 300, place[1] + 300)).resize((shape[3], shape[2]))
+        corner = [int(random.integers(0, limit)) for limit in (300, 100)]
+        picture = photos[number % 2].crop((*corner, corner[0] + 300, corner[1] + 300)).resize((shape[3], shape[2]))
         for line in range(0, shape[2], 64):
             text = "".join(random.choice([*"abcdefghkmnprstuvwxyz23456789"], 12))
             ImageDraw.Draw(picture).text(
@@ -57,11 +57,11 @@ def _samples(model: onnx.ModelProto, count: int) -> list[list[np.ndarray]]:
     return samples
 
 
-def _theirs(model: onnx.ModelProto, samples: list[list[np.ndarray]]) -> onnx.ModelProto:
+def _quantize_static(model: onnx.ModelProto, samples: list[list[np.ndarray]]) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = max(copy.ir_version, 8)
-    if copy.opset_import[0].version < 13:  # Before, there are no scales by channel.
+    if copy.opset_import[0].version < 13:  # Earlier versions have no scales by channel.
         copy = onnx.version_converter.convert_version(copy, 13)
     with tempfile.TemporaryDirectory() as folder:
         quantize_static(
@@ -76,13 +76,13 @@ def main(folder: str, count: int = 8) -> None:
     print("| model | theirs, dB | ours, dB | ours, s |\n|---|---|---|---|")
     for path in sorted(Path(folder).glob("*.onnx")):
         model = onnx.load(path)
-        samples = _samples(model, count)
+        samples = _draw_samples(model, count)
         real, figures = model_outputs(model, samples), []
-        for quantiser in (_theirs, quantize):
+        for quantiser in (_quantize_static, quantize):
             begin = time.process_time()
             try:
                 figures.append(f"{distance(model_outputs(quantiser(model, samples), samples), real).snr_db:.1f}")
-            except Exception as error:  # whatever the two raise
+            except Exception as error:  # the quantisers may raise anything
                 figures.append(f"{type(error).__name__}: {str(error)[:60]}")
         print(f"| {path.stem} | {' | '.join(figures)} | {time.process_time() - begin:.1f} |", flush=True)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modelled cycles of MLPerf Tiny's networks beside the best published result on the same chip.
+"""Compares modelled cycles of MLPerf Tiny's networks with the best published result on the same chip.
 
-``records.yaml`` lists the results, which are from silicon. Ours are from VIRTUAL boards with a model of the cycles;
-docs/time.md has its error. Writes docs/records.md, too.
+``records.yaml`` lists the results, which are from silicon. The modelled cycles are of VIRTUAL boards with a model of
+the cycles; docs/time.md has its error. Also writes docs/records.md.
 
 Run: ``UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/records.py``. Ends with 1 if one is above its record.
 """
@@ -39,12 +39,12 @@ def count(board: str, content: bytes) -> dict[str, int]:
     with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
         file.write(content)
         file.flush()
-        words = ["./inv", "model.run", file.name, "--board", board, "--cycles", "--virtual"]
-        text = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    found = re.search(r"modelled cycles ([\d,]+)  flash_bytes ([\d,]+)  ram_bytes ([\d,]+)", text)
-    assert found, text
+        command = ["./inv", "model.run", file.name, "--board", board, "--cycles", "--virtual"]
+        text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    match = re.search(r"modelled cycles ([\d,]+)  flash_bytes ([\d,]+)  ram_bytes ([\d,]+)", text)
+    assert match, text
     names = ("modelled_cycles", "flash_bytes", "ram_bytes")
-    return dict(zip(names, (int(number.replace(",", "")) for number in found.groups()), strict=True))
+    return dict(zip(names, (int(number.replace(",", "")) for number in match.groups()), strict=True))
 
 
 def main() -> int:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RPC costs: round trips, bytes a second, a run's overhead beside the debug port's, and code size.
+"""Measures RPC: round trips, bytes a second, a run's overhead against the debug port's, and code size.
 
 In one run:
 
-- on the process that stands in for a board, and on the virtual STM32F746 through each of its pipes: the round trip
-  of a call of an empty function, and the speed of copies to and from the board;
+- on the process that replaces a board, and on the virtual STM32F746 through each of its pipes: the round trip of a
+  call of an empty function, and the speed of copies to and from the board;
 - on the virtual STM32F746 behind a probe as slow as a real ST-Link (2 ms a command): samples of the int8 digits
-  model through the debug port and over RPC on the serial line. What the bytes would take on that line is added, as
-  a virtual line takes no time;
+  model through the debug port and over RPC on the serial line. The bytes' time on that line is added, as a virtual
+  line takes no time;
 - flash of the STM32F746's images with a model that does nothing.
 
 Run: ``.venv/bin/python benchmarks/rpc.py``. Ends with 1 if a target is missed.
@@ -50,8 +50,8 @@ _IDLE = handwritten("idle", "  return 0;")
 
 
 @dataclass(frozen=True)
-class Way:
-    """A pipe and what it gives: milliseconds of a round trip (median), KiB/s to and from the board."""
+class PipeSpeed:
+    """A pipe and its figures: milliseconds of a round trip (median), KiB/s to and from the board."""
 
     name: str
     round_trip_ms: float
@@ -59,8 +59,8 @@ class Way:
     down: float
 
 
-def measure_way(name: str, session: RpcSession) -> Way:
-    """Time a pipe; the first call, which looks the function up, is left out."""
+def measure_pipe(name: str, session: RpcSession) -> PipeSpeed:
+    """Time a pipe. The first call, which looks the function up, is not counted."""
     session.call(EMPTY)
     trips = []
     for _ in range(50):
@@ -76,40 +76,40 @@ def measure_way(name: str, session: RpcSession) -> Way:
         raise RuntimeError(f"{name}: the bytes that came back are others")
     end = time.perf_counter()
     kib = BLOCK.size_bytes / 1024
-    return Way(name, 1000 * statistics.median(trips), kib / (middle - begin), kib / (end - middle))
+    return PipeSpeed(name, 1000 * statistics.median(trips), kib / (middle - begin), kib / (end - middle))
 
 
 @contextmanager
-def bench(board: Board, folder: Path, latency_us: int = 0) -> Iterator[Connection]:
-    """Put the virtual board on the bench."""
-    with attach(board, "virtual", log_directory=folder, latency_us=latency_us) as ready:
-        yield ready
+def open_board(board: Board, folder: Path, latency_us: int = 0) -> Iterator[Connection]:
+    """Open the virtual board."""
+    with attach(board, "virtual", log_directory=folder, latency_us=latency_us) as connection:
+        yield connection
 
 
 def seconds_a_sample(session: Session, model: str) -> float:
-    """Return the median over some samples, the first one, which loads the model, left out."""
-    taken = []
+    """Return the median of some samples. The first one, which loads the model, is not counted."""
+    seconds = []
     for picture in quantize.quantized_images(held_out()[0][: SAMPLES + 1]):
         begin = time.perf_counter()
         session.run(model, [picture[np.newaxis]])
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken[1:])
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds[1:])
 
 
 def compare_with_the_debug_port(board: Board, folder: Path) -> dict[str, float]:
-    """Run the same samples both ways behind a slow probe."""
+    """Run the same samples through the debug port and over RPC, behind a slow probe."""
     library = compiler.compile_model(compiler.load(quantize.MODEL), target=board.target)
-    with bench(board, folder, LATENCY_US) as ready:
-        with HostDriven(ready, firmware.build(board, [library])) as driven:
+    with open_board(board, folder, LATENCY_US) as connection:
+        with HostDriven(connection, firmware.build(board, [library])) as driven:
             through_probe = seconds_a_sample(driven, library.name)
-        ready.clear_breakpoints()
+        connection.clear_breakpoints()
         image = firmware.build(board, [library], "rpc")
-        with start_rpc(ready, image) as served, RpcSession(served, [library]) as session:
+        with start_rpc(connection, image) as server, RpcSession(server, [library]) as session:
             over_rpc = seconds_a_sample(session, library.name)
             assert session.link is not None
-            before = session.link.bytes_sent + session.link.bytes_received
+            earlier = session.link.bytes_sent + session.link.bytes_received
             seconds_a_sample(session, library.name)
-            sent = session.link.bytes_sent + session.link.bytes_received - before
+            sent = session.link.bytes_sent + session.link.bytes_received - earlier
     line = sent / (SAMPLES + 1) * BITS_PER_BYTE / board.console.baud
     return {
         "debug_port_ms": 1000 * through_probe,
@@ -119,23 +119,23 @@ def compare_with_the_debug_port(board: Board, folder: Path) -> dict[str, float]:
     }
 
 
-def measure_ways(board: Board, folder: Path) -> list[Way]:
+def measure_pipes(board: Board, folder: Path) -> list[PipeSpeed]:
     """Time each pipe of the process and of the virtual board."""
-    host, ways = boards.load("host"), []
+    host, speeds = boards.load("host"), []
     for pipe in runtime.pipes("host"):
         program = firmware.build(host, [_IDLE], "rpc", pipe=pipe)
         with (
-            attach(host, log_directory=folder) as ready,
-            start_rpc(ready, program) as served,
-            RpcSession(served, [_IDLE]) as session,
+            attach(host, log_directory=folder) as connection,
+            start_rpc(connection, program) as server,
+            RpcSession(server, [_IDLE]) as session,
         ):
-            ways.append(measure_way(f"host: {pipe}", session))
-    with bench(board, folder) as ready:
+            speeds.append(measure_pipe(f"host: {pipe}", session))
+    with open_board(board, folder) as connection:
         for pipe in runtime.pipes("cortex_m"):
             image = firmware.build(board, [_IDLE], "rpc", pipe=pipe)
-            with start_rpc(ready, image) as served, RpcSession(served, [_IDLE]) as session:
-                ways.append(measure_way(f"VIRTUAL stm32f746: {pipe}", session))
-    return ways
+            with start_rpc(connection, image) as server, RpcSession(server, [_IDLE]) as session:
+                speeds.append(measure_pipe(f"VIRTUAL stm32f746: {pipe}", session))
+    return speeds
 
 
 def main() -> int:
@@ -144,16 +144,16 @@ def main() -> int:
     parser.parse_args()
     board = boards.load("stm32f746")
     with tempfile.TemporaryDirectory() as name:
-        ways = measure_ways(board, Path(name))
+        speeds = measure_pipes(board, Path(name))
         compared = compare_with_the_debug_port(board, Path(name))
     rpc = firmware.build(board, [_IDLE], "rpc").shares
     zeros = [np.zeros(tensor.shape, tensor.dtype) for tensor in _IDLE.inputs]
-    alone = firmware.build(board, [_IDLE], "standing_alone", zeros).shares
+    standalone = firmware.build(board, [_IDLE], "standing_alone", zeros).shares
     table = Table("pipe", box=None)
     for heading in ("round trip, ms", "KiB/s to the board", "KiB/s from it"):
         table.add_column(heading, justify="right")
-    for way in ways:
-        table.add_row(way.name, f"{way.round_trip_ms:.2f}", f"{way.up:,.0f}", f"{way.down:,.0f}")
+    for speed in speeds:
+        table.add_row(speed.name, f"{speed.round_trip_ms:.2f}", f"{speed.up:,.0f}", f"{speed.down:,.0f}")
     out = Console(highlight=False)
     out.print(table)
     out.print(
@@ -162,7 +162,7 @@ def main() -> int:
         f"RPC {compared['rpc_ms']:.1f} ms and {compared['serial_line_ms']:.1f} ms of serial line: "
         f"{compared['ratio']:.1f} times faster"
     )
-    for name, shares in (("with RPC", rpc), ("standing alone", alone)):
+    for name, shares in (("with RPC", rpc), ("standing alone", standalone)):
         out.print(
             f"flash without a model, {name}: runtime and C library {shares.runtime:,} B, "
             f"the board's port and interrupt table {shares.board:,} B"
@@ -171,24 +171,24 @@ def main() -> int:
         "rpc",
         {
             "round_trip_ms": {
-                way.name.removeprefix("VIRTUAL stm32f746: "): round(way.round_trip_ms, 2) for way in ways
+                speed.name.removeprefix("VIRTUAL stm32f746: "): round(speed.round_trip_ms, 2) for speed in speeds
             },
             "sample": {name: round(value, 1) for name, value in compared.items()},
-            "flash": {"rpc": asdict(rpc), "standing_alone": asdict(alone)},
+            "flash": {"rpc": asdict(rpc), "standing_alone": asdict(standalone)},
         },
     )
-    missed = [
-        words
-        for words, met in {
+    missed_targets = [
+        target
+        for target, met in {
             f"RPC at least {FASTER_BY:g} times faster a sample": compared["ratio"] >= FASTER_BY,
             f"runtime with RPC below {RPC_CODE_BYTES:,} B": rpc.runtime < RPC_CODE_BYTES,
-            f"runtime standing alone below {ALONE_CODE_BYTES:,} B": alone.runtime < ALONE_CODE_BYTES,
+            f"runtime standing alone below {ALONE_CODE_BYTES:,} B": standalone.runtime < ALONE_CODE_BYTES,
         }.items()
         if not met
     ]
-    for words in missed:
-        out.print(f"missed: {words}")
-    return 1 if missed else 0
+    for target in missed_targets:
+        out.print(f"missed: {target}")
+    return 1 if missed_targets else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modelled cycles of programs whose time on silicon is published, built from their own code.
+"""Compares modelled cycles with the published times on silicon of programs, built from their own code.
 
-``silicon.yaml`` lists the programs. Their repositories are looked for in ``--sources`` (cloned there if missing),
-and their code stays in a temporary folder. A program runs twice on the virtual board, and the second run counts.
+``silicon.yaml`` lists the programs. Their repositories are looked for in ``--sources`` (cloned there if missing), and
+their code stays in a temporary folder. A program runs twice on the virtual board, and the second run counts.
 
-Run: ``.venv/bin/python benchmarks/silicon.py --sources FOLDER [--only WORD]``; others keep their figures.
-Ends with 1 if the errors exceed the bounds.
+Run: ``.venv/bin/python benchmarks/silicon.py --sources FOLDER [--only WORD]``; others keep their figures. Ends with 1
+if the errors exceed the bounds.
 """
 
 import argparse
@@ -223,12 +223,12 @@ def main() -> int:
             counts = f"{published:>12,} {row['modelled_cycles']:>12,}"
             print(f"{row['chip']:<12} {name:<24} {counts} {error_of(row):+6.1f} %", flush=True)
             rows.append(row)
-    earlier = {(row["chip"], row["program"]): row for row in _seen_rows()}
-    fresh = {(row["chip"], row["program"]): row for row in rows}
-    rows = list({**earlier, **fresh}.values())
-    found, rows = {(row["chip"], row["program"]): row for row in rows}, []
+    earlier = {(row["chip"], row["program"]): row for row in _stored_rows()}
+    new = {(row["chip"], row["program"]): row for row in rows}
+    rows = list({**earlier, **new}.values())
+    known, rows = {(row["chip"], row["program"]): row for row in rows}, []
     for program in data["programs"]:
-        if row := found.get((program["chip"], f"{program['variant']} {program['model']}")):
+        if row := known.get((program["chip"], f"{program['variant']} {program['model']}")):
             rows.append({**row, "unlike": program.get("unlike", "")})
     failed = [name for name in BOUNDS if not _is_within(name, rows)]
     seen.keep("silicon", {"rows": rows})
@@ -236,13 +236,13 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _seen_rows() -> list[dict[str, Any]]:
+def _stored_rows() -> list[dict[str, Any]]:
     path = seen.FOLDER / "silicon.json"
     return list(json.loads(path.read_text(encoding="utf-8"))["figures"]["rows"]) if path.exists() else []
 
 
 def error_of(row: Mapping[str, Any]) -> float:
-    """Percent by which the model is off."""
+    """Return the model's error in percent."""
     return float(100 * (row["modelled_cycles"] / row["published_cycles"] - 1))
 
 
@@ -285,24 +285,24 @@ def picture_of(rows: list[dict[str, Any]]) -> str:
 
 def _is_within(name: str, rows: list[dict[str, Any]]) -> bool:
     pattern, *bounds = BOUNDS[name]
-    chosen = [row for row in rows if re.match(pattern, f"{row['chip']} {row['program']}")]
-    found = []
-    for what, group in (("", [row for row in chosen if not row["unlike"]]), (", unlike rows too", chosen)):
+    selected = [row for row in rows if re.match(pattern, f"{row['chip']} {row['program']}")]
+    results = []
+    for title, group in (("", [row for row in selected if not row["unlike"]]), (", unlike rows too", selected)):
         errors = [abs(error_of(row)) for row in group]
         median, worst = statistics.median(errors), max(errors)
         near = sum(error <= 10 for error in errors) / len(errors)
-        print(f"{name}{what}: {len(errors)} rows, median {median:.1f} %, worst {worst:.1f} %, {near:.0%} within 10 %")
-        found.append(median <= bounds[0] and worst <= bounds[1] and near >= bounds[2])
-    print(f"  bounds {bounds[0]} %, {bounds[1]} % and {bounds[2]:.0%}, without unlike rows:", found[0])
-    return found[0]
+        print(f"{name}{title}: {len(errors)} rows, median {median:.1f} %, worst {worst:.1f} %, {near:.0%} within 10 %")
+        results.append(median <= bounds[0] and worst <= bounds[1] and near >= bounds[2])
+    print(f"  bounds {bounds[0]} %, {bounds[1]} % and {bounds[2]:.0%}, without unlike rows:", results[0])
+    return results[0]
 
 
 def build(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: Path, folder: Path) -> Path:
     """Build a program for its virtual board and return the ELF file."""
     if program["variant"] in ("CoreMark", "Embench 2.0", "loop"):
         return build_bare(program, repositories, sources, folder)
-    lender = program.get("board", BARE)
-    board = {"nucleo-l4r5zi": "NUCLEO_L4R5ZI", "nrf5340dk": "NRF5340DK"}.get(lender, "")
+    base_board = program.get("board", BARE)
+    board = {"nucleo-l4r5zi": "NUCLEO_L4R5ZI", "nrf5340dk": "NRF5340DK"}.get(base_board, "")
     code = f"closed/OctoML/code/{program['variant']}/{board}/{program['model']}"
     output = folder / f"{program['variant']}-{program['chip']}-{program['model']}".replace(" ", "-")
     output.mkdir()
@@ -342,8 +342,8 @@ def build(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: 
         includes = [model / path for path in ("include", "model/codegen/host/include", "crt/include", "crt_config")]
         includes += [cmsis / path for path in CMSIS[1:]]
     (output / "main.c").write_text(_MAIN % run)
-    ram, stack = RAM.get(lender, (0x20002000, 0x2007F000))
-    (output / "script.ld").write_text(_SCRIPT % (boards.load(lender).region("flash").address, ram))
+    ram, stack = RAM.get(base_board, (0x20002000, 0x2007F000))
+    (output / "script.ld").write_text(_SCRIPT % (boards.load(base_board).region("flash").address, ram))
     command = ["arm-none-eabi-gcc", *flags, "-w", f"-DFLOATS={int(program['model'] == 'ad')}"]
     command += [f"-DSTACK={stack:#x}"]
     command += [*(f"-I{path}" for path in includes), "-nostartfiles", "-Wl,--gc-sections", "-Wl,-estart"]
@@ -353,7 +353,7 @@ def build(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: 
 
 
 def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: Path, folder: Path) -> Path:
-    """Build CoreMark, or a loop of a manual, for a core whose memory never waits."""
+    """Build CoreMark, or a loop of a manual, for a core whose memory has no wait states."""
     output = folder / f"{program['chip']}-{program['model']}".replace(" ", "-").replace("/", "-")
     output.mkdir()
     run, inputs = _LOOP % program.get("loop", ""), []
@@ -365,9 +365,14 @@ def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sour
         flags += ["-DITERATIONS=5", "-DPERFORMANCE_RUN=1", '-DFLAGS_STR=""', "-DMAIN_HAS_NOARGC=1", "-DHAS_PRINTF=0"]
     if program["variant"] == "Embench 2.0":
         embench = _extract(repositories, sources, "embench", folder, "src", "support")
-        own = embench / "src" / program["model"]
-        run, inputs = _EMBENCH, [*sorted(own.glob("*.c")), embench / "support/beebsc.c"]
-        flags += ["-DGLOBAL_SCALE_FACTOR=1", f"-I{embench / 'support'}", f"-I{own}", "-ffunction-sections"]
+        folder_of_program = embench / "src" / program["model"]
+        run, inputs = _EMBENCH, [*sorted(folder_of_program.glob("*.c")), embench / "support/beebsc.c"]
+        flags += [
+            "-DGLOBAL_SCALE_FACTOR=1",
+            f"-I{embench / 'support'}",
+            f"-I{folder_of_program}",
+            "-ffunction-sections",
+        ]
         flags += ["-fdata-sections", "-Wl,--gc-sections", "--specs=nosys.specs"]
     emulated = program["core"] == "cortex-m55"
     if emulated:
@@ -395,7 +400,7 @@ def _extract(repositories: Mapping[str, Any], sources: Path, name: str, folder: 
 
 
 def count(program: Mapping[str, Any], elf: Path) -> int:
-    """Run a program on its virtual board, or a core alone, and return what it counted."""
+    """Run a program on its virtual board, or on a core alone, and return its cycles."""
     if program.get("core") == "cortex-m55":
         return count_in_qemu(elf)
     spec = boards.load(f"{program.get('board', BARE)}:cycles=model").machine_spec()
@@ -410,7 +415,7 @@ def count(program: Mapping[str, Any], elf: Path) -> int:
 
 
 def count_cycles(elf: Path, spec: MachineSpec) -> int:
-    """Run a program on a virtual board and return what it counted."""
+    """Run a program on a virtual board and return its cycles."""
     machine = BoardModel(spec)
     try:
         with elf.open("rb") as file:
@@ -432,15 +437,15 @@ def count_cycles(elf: Path, spec: MachineSpec) -> int:
 
 
 def count_in_qemu(elf: Path) -> int:
-    """Run a program on a board that QEMU emulates and return what it counted."""
+    """Run a program on a board that QEMU emulates and return its cycles."""
     board = boards.load(f"{EMULATED}:cycles=model")
     assert board.timing
     plugin = qemu_plugin(board.cpu_row.core, board.timing, board.region_specs, elf.with_name("cycles"))
-    words = "-object memory-backend-memfd,id=ram,size=2G,share=on -nodefaults -display none -icount shift=7"
-    command = ["qemu-system-arm", "-M", f"{EMULATED},memory-backend=ram", *words.split(), "-semihosting"]
+    options = "-object memory-backend-memfd,id=ram,size=2G,share=on -nodefaults -display none -icount shift=7"
+    command = ["qemu-system-arm", "-M", f"{EMULATED},memory-backend=ram", *options.split(), "-semihosting"]
     command += ["-plugin", plugin, "-kernel", str(elf)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
-    return int((done.stdout + done.stderr)[-8:], 16)
+    completed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    return int((completed.stdout + completed.stderr)[-8:], 16)
 
 
 def _segments(elf: ELFFile) -> Iterator[tuple[int, bytes]]:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the virtual STM32F746 executes while it counts every instruction, against Unicorn left alone, and while
-it models cycles (the STM32F407, too), against that.
+"""Measures the virtual STM32F746's speed while it counts every instruction, against plain Unicorn, and while it models
+cycles (the STM32F407, too), against counting.
 
-Each loop runs on the whole board (SysTick at 1 kHz of a 216 MHz clock, exact counting, all checks) and then on a
-bare Unicorn that counts nothing, in this process.
+Each loop runs on the complete board (SysTick at 1 kHz of a 216 MHz clock, exact counting, all checks) and then on a
+bare Unicorn that counts nothing, in this process. QEMU runs the same loop as its boards do, with ``-icount``. All times
+are CPU time, the least of several runs.
 
-QEMU runs the same loop as its boards do, with ``-icount``. All times are CPU time, the least of several runs.
-
-Run: ``.venv/bin/python benchmarks/virtual_speed.py``. Ends with 1 if no loop reaches the target on the board, or
-if one is slower than the limits: the model 3 times as slow as counting, counting 4 times as slow as QEMU.
+Run: ``.venv/bin/python benchmarks/virtual_speed.py``. Ends with 1 if no loop reaches the target on the board, or if one
+is slower than the limits: the model 3 times as slow as counting, counting 4 times as slow as QEMU.
 """
 
 import resource
@@ -82,11 +81,11 @@ bkpt 0xAB
 
 
 def main() -> int:
-    """Print a line a loop and return the exit code."""
+    """Print a line for each loop and return the exit code."""
     best = 0.0
-    found: dict[str, list[tuple[float, float]]] = {"integer": [], "float": []}
+    speeds: dict[str, list[tuple[float, float]]] = {"integer": [], "float": []}
     slower: dict[str, list[float]] = {chip: [] for chip in SLOWER}
-    behind_qemu = []
+    qemu_ratios = []
     print(
         "million instructions a second   board   QEMU   bare Unicorn   share   modelled cycles, times slower:", *SLOWER
     )
@@ -100,19 +99,19 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as directory, Target(Path(directory), chip, cycles=True) as connection:
                 slower[chip].append(board / _mips(connection, PROGRAM.format(rounds=rounds // 4, body=body)))
         qemu = size * rounds / _qemu_seconds(body, rounds) / 1e6
-        behind_qemu.append(qemu / board)
+        qemu_ratios.append(qemu / board)
         best = max(best, board)
-        found["float" if name == "float" else "integer"].append((board, board / bare))
+        speeds["float" if name == "float" else "integer"].append((board, board / bare))
         times = "   ".join(f"{slower[chip][-1]:>10.1f}" for chip in SLOWER)
         print(f"{name:<28} {board:>8.0f}   {qemu:>4.0f}   {bare:>12.0f}   {board / bare:>4.0%}   {times}")
-    integer, floating = found["integer"], found["float"]
+    integer, floating = speeds["integer"], speeds["float"]
     seen.keep(
         "virtual_speed",
         {
             "integer_mips": [round(edge(mips for mips, _ in integer)) for edge in (min, max)],
             "float_mips": [round(edge(mips for mips, _ in floating)) for edge in (min, max)],
             "integer_share": [round(edge(share for _, share in integer), 2) for edge in (min, max)],
-            "qemu_times_as_fast": [round(edge(behind_qemu), 1) for edge in (min, max)],
+            "qemu_times_as_fast": [round(edge(qemu_ratios), 1) for edge in (min, max)],
             "float_share": round(floating[0][1], 2),
             "cycles_times_as_slow": {chip: [round(edge(slower[chip]), 1) for edge in (min, max)] for chip in SLOWER},
         },
@@ -120,34 +119,34 @@ def main() -> int:
     print(f"target {TARGET_MIPS}: {'reached' if best >= TARGET_MIPS else 'MISSED'}")
     worst = max(max(values) for values in slower.values())
     print(f"the model is at most {worst:.1f} times as slow as counting: limit {MOST_MODEL}")
-    print(f"QEMU is at most {max(behind_qemu):.1f} times as fast as counting: limit {MOST_QEMU}")
-    return 0 if best >= TARGET_MIPS and worst <= MOST_MODEL and max(behind_qemu) <= MOST_QEMU else 1
+    print(f"QEMU is at most {max(qemu_ratios):.1f} times as fast as counting: limit {MOST_QEMU}")
+    return 0 if best >= TARGET_MIPS and worst <= MOST_MODEL and max(qemu_ratios) <= MOST_QEMU else 1
 
 
 def _mips(connection: Target, program: str) -> float:
-    found = []
+    speeds = []
     for _ in range(RUNS):
         connection.load(program)
-        before, start = connection.machine.instructions, time.process_time()
+        earlier, start = connection.machine.instructions, time.process_time()
         connection.resume()
         connection.wait_for_halt()
-        found.append((connection.machine.instructions - before) / (time.process_time() - start) / 1e6)
-    return max(found)
+        speeds.append((connection.machine.instructions - earlier) / (time.process_time() - start) / 1e6)
+    return max(speeds)
 
 
 def _qemu_seconds(body: str, rounds: int) -> float:
-    """CPU seconds of a loop, without the start of QEMU."""
+    """Return the CPU seconds of a loop, without the start of QEMU."""
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for count in (rounds, 1):
             Path(folder, "loop.s").write_text(IN_QEMU.format(body=body, rounds=count))
             flags = ["-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16", "-mfloat-abi=hard", "-nostdlib", "-Wl,-Ttext=0"]
             subprocess.run(["arm-none-eabi-gcc", *flags, "-o", "loop", "loop.s"], check=True, cwd=folder)
-            words = "-M mps2-an500 -nodefaults -display none -icount shift=7 -semihosting -kernel loop"
+            options = "-M mps2-an500 -nodefaults -display none -icount shift=7 -semihosting -kernel loop"
             times = []
             for _ in range(RUNS):
                 before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                command = ["qemu-system-arm", *words.split()]
+                command = ["qemu-system-arm", *options.split()]
                 subprocess.run(command, check=True, cwd=folder, stderr=subprocess.DEVNULL)
                 after = resource.getrusage(resource.RUSAGE_CHILDREN)
                 times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VTA's model: what operators take on it, with loads before products and beside them, and how fast the model is.
+"""Measures VTA's model: operators with loads before products and beside them, and the speed of the model.
 
-Cycles are *modelled*. The bound is the busiest stage: no order of the same instructions could be faster.
-Each operator's tiles are those that are estimated to take the least time. Of ResNet-8 as a network on CPU and VTA,
-the outputs are compared with TFLite Micro's, and what the emulated PYNQ-Z1's CPU takes alone stands beside.
+Cycles are *modelled*. The bound is the busiest stage: no order of the same instructions could be faster. Each operator
+has the tiles with the least estimated time. For ResNet-8 as a network on CPU and VTA, the outputs are compared with
+TFLite Micro's, and the instructions of the emulated PYNQ-Z1's CPU alone are listed, too.
 
-Run: ``UTVM_MODEL_CACHE=DIR .venv/bin/python benchmarks/vta.py``; DIR has the networks of ``networks.py``. Ends
-with 1 if GEMM takes more than 1.3 times its bound, or the model multiplies less than 50 million times a second.
+Run: ``UTVM_MODEL_CACHE=DIR .venv/bin/python benchmarks/vta.py``; DIR has the networks of ``networks.py``. Ends with 1
+if GEMM takes more than 1.3 times its bound, or the model multiplies less than 50 million times a second.
 """
 
 import sys
@@ -36,7 +36,7 @@ _SAMPLES = 20
 _CPU = "pynq-z1:memory=ddr,driver=qemu"
 _MOST_OVER_BOUND = 1.3
 _LEAST_SPEED = 50e6
-# Channels, height and width, outputs, kernel, stride: what ResNet-8 for CIFAR-10 has, and how often.
+# ResNet-8 for CIFAR-10: channels, height and width, outputs, kernel, stride, and the number of such layers.
 _RESNET8 = (
     (3, 32, 16, 3, 1, 1),
     (16, 32, 16, 3, 1, 2),
@@ -58,49 +58,49 @@ def convolution(channels: int, size: int, outputs: int, kernel: int, stride: int
 
 
 def run(env: vta.Env, operator: Any) -> tuple[Mapping[str, int], float]:
-    """Run an operator on zeros; returns what was counted, and the seconds of the fastest of three runs."""
+    """Run an operator on zeros. Returns its counts, and the seconds of the fastest of three runs."""
     scheduled = operator.schedule(env)
     module, model, device = vta.build(scheduled, env), vta.simulator(env), tvm.runtime.device("ext_dev", 0)
     (function,) = scheduled.mod.functions.values()
-    shapes = [([int(extent) for extent in each.shape], str(each.dtype)) for each in function.params]
+    shapes = [([int(extent) for extent in tensor.shape], str(tensor.dtype)) for tensor in function.params]
     tensors = [tvm.runtime.tensor(np.zeros(shape, kind), device) for shape, kind in shapes]
-    taken = []
+    seconds = []
     for _ in range(3):
         model.clear()
         begin = time.perf_counter()
         module[str(function.attrs["global_symbol"])](*tensors)
-        taken.append(time.perf_counter() - begin)
-    return model.statistics(), min(taken)
+        seconds.append(time.perf_counter() - begin)
+    return model.statistics(), min(seconds)
 
 
-def measured(env: vta.Env, pairs: list[tuple[Any, Any, int]]) -> dict[str, int]:
-    """Return the sums over operators, each given as it loads before products, and beside them, and how often."""
+def measure(env: vta.Env, pairs: list[tuple[Any, Any, int]]) -> dict[str, int]:
+    """Return the sums over operators, each with loads before products, with loads beside them, and its number."""
     total = dict.fromkeys(("instructions", "bytes", "serial", "overlapped", "bound"), 0)
-    for serial, overlapped, times in pairs:
-        counted, _ = run(env, overlapped)
-        total["instructions"] += times * counted["instructions"]
-        total["bytes"] += times * counted["dram_nbytes"]
-        total["serial"] += times * run(env, serial)[0]["modelled_cycles"]
-        total["overlapped"] += times * counted["modelled_cycles"]
-        total["bound"] += times * max(counted[f"modelled_{stage}_cycles"] for stage in STAGES)
+    for serial, overlapped, number in pairs:
+        counts, _ = run(env, overlapped)
+        total["instructions"] += number * counts["instructions"]
+        total["bytes"] += number * counts["dram_nbytes"]
+        total["serial"] += number * run(env, serial)[0]["modelled_cycles"]
+        total["overlapped"] += number * counts["modelled_cycles"]
+        total["bound"] += number * max(counts[f"modelled_{stage}_cycles"] for stage in STAGES)
     return total
 
 
 def network() -> dict[str, int]:
-    """Measure ResNet-8 with all convolutions on VTA, and on a CPU alone; SystemExit where outputs differ."""
-    (content,) = [each.content for each in networks() if each.name == "resnet8"]
+    """Measure ResNet-8 with all convolutions on VTA, and on a CPU alone; SystemExit if outputs differ."""
+    (content,) = [network.content for network in networks() if network.name == "resnet8"]
     model, host = from_tflite(content, "resnet8"), boards.load("host")
     divided = compile_for(host, model, CompileOptions(accelerator="all"))
-    modelled = accelerator_of(host).model_steps
-    assert modelled is not None
-    steps = modelled(divided)
+    model_steps = accelerator_of(host).model_steps
+    assert model_steps is not None
+    steps = model_steps(divided)
     samples = random_inputs(divided, _SAMPLES)
     with utvm.open("host") as board:
         loaded = board.load(divided)
         outputs = [list(loaded.run(*sample).outputs) for sample in samples]
     check("resnet8", "CPU and VTA", outputs, tflite_micro(content, samples))
     with utvm.open(_CPU, kind="virtual") as board:
-        alone = (
+        cpu_count = (
             board.load(compile_for(boards.load(_CPU), model, CompileOptions(accelerator="off"))).run(*samples[0]).count
         )
     return {
@@ -108,29 +108,29 @@ def network() -> dict[str, int]:
         "on_vta": sum(step["instructions"] > 0 for step in steps),
         "modelled_cycles": sum(step["modelled_cycles"] for step in steps),
         "bytes": sum(step["dram_nbytes"] for step in steps),
-        "cpu_instructions": alone,
+        "cpu_instructions": cpu_count,
     }
 
 
 def main() -> int:
-    """Measure, print and keep."""
+    """Measure, print and store the figures."""
     env = vta.get_env()
     add = Elementwise(1024)
     tile = (16, 16, 4)
-    products = [Matmul(16, 1024, 1024, _BY, overlapped=each, tile=tile) for each in (False, True)]
-    layers = [(*(convolution(*row[:5], each) for each in (False, True)), row[5]) for row in _RESNET8]
-    found = {
-        "vector add, 1,024": measured(env, [(add, add, 1)]),
-        "GEMM, 16 x 1024 x 1024": measured(env, [(*products, 1)]),
-        "convolutions of ResNet-8": measured(env, layers),
-        "3 x 3 of ResNet-18, 64 channels of 56 x 56": measured(
+    products = [Matmul(16, 1024, 1024, _BY, overlapped=overlapped, tile=tile) for overlapped in (False, True)]
+    layers = [(*(convolution(*row[:5], overlapped) for overlapped in (False, True)), row[5]) for row in _RESNET8]
+    operators = {
+        "vector add, 1,024": measure(env, [(add, add, 1)]),
+        "GEMM, 16 x 1024 x 1024": measure(env, [(*products, 1)]),
+        "convolutions of ResNet-8": measure(env, layers),
+        "3 x 3 of ResNet-18, 64 channels of 56 x 56": measure(
             env, [(convolution(64, 56, 64, 3, 1, False), convolution(64, 56, 64, 3, 1, True), 1)]
         ),
     }
     resnet8 = network()
     speed = 16 * 1024 * 1024 / run(env, products[1])[1]
     table = Table("operator", "instructions", "bytes", "one after the other", "beside", "bound", box=None)
-    for name, row in found.items():
+    for name, row in operators.items():
         table.add_row(name, *(f"{value:,}" for value in row.values()))
     console = Console(width=140)
     console.print(table)
@@ -139,11 +139,11 @@ def main() -> int:
         f"{resnet8['bytes']:,} bytes; the CPU alone takes {resnet8['cpu_instructions']:,} instructions"
     )
     console.print(f"cycles are modelled; the model multiplies {speed / 1e6:.0f} million times a second")
-    gemm = found["GEMM, 16 x 1024 x 1024"]
+    gemm = operators["GEMM, 16 x 1024 x 1024"]
     over = gemm["overlapped"] / gemm["bound"]
     seen.keep(
         "vta",
-        {"operators": found, "resnet8": resnet8, "over_bound": round(over, 2), "million_macs": round(speed / 1e6)},
+        {"operators": operators, "resnet8": resnet8, "over_bound": round(over, 2), "million_macs": round(speed / 1e6)},
     )
     seen.write_page()
     return 0 if over <= _MOST_OVER_BOUND and speed >= _LEAST_SPEED else 1

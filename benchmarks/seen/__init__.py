@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks saw last: a JSON file each, written by the benchmark, of which benchmarks/README.md is made.
+"""The benchmarks' last figures: each benchmark writes a JSON file, and benchmarks/README.md is generated from them.
 
-``.venv/bin/python -m benchmarks.seen`` writes the page; a test compares. No figure stands in the page's template.
+``.venv/bin/python -m benchmarks.seen`` writes the page; a test compares. The page's template contains no figures.
 """
 
 import datetime
@@ -17,9 +17,9 @@ PAGE = FOLDER.parent / "README.md"
 
 
 def keep(name: str, figures: Mapping[str, Any]) -> None:
-    """Write what a benchmark has just seen."""
-    seen = {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}", "figures": figures}
-    (FOLDER / f"{name}.json").write_text(json.dumps(seen, indent=2) + "\n", encoding="utf-8")
+    """Write a benchmark's new figures."""
+    content = {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}", "figures": figures}
+    (FOLDER / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def page() -> str:
@@ -32,9 +32,10 @@ def page() -> str:
     )
     environment.filters["n"] = lambda value: f"{value:,}"
     environment.filters["million"] = lambda value: f"{value / 1e6:.2f} M"
-    seen = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")}
+    results = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")}
     return environment.get_template("README.md.j2").render(
-        **{name: each["figures"] for name, each in seen.items()}, dates={name: seen[name]["date"] for name in seen}
+        **{name: result["figures"] for name, result in results.items()},
+        dates={name: result["date"] for name, result in results.items()},
     )
 
 

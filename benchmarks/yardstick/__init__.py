@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The yardstick: a library on the emulated MPS2 AN500 (Cortex-M7), every instruction counted.
+"""The yardstick: a library on the emulated MPS2 AN500 (Cortex-M7), with every instruction counted.
 
-QEMU's ``-icount shift=5`` gives each instruction 32 ns, and the board's timer ticks every 40 ns: a difference of
-two readings, times 40 / 32, is the number of instructions between them, to the granularity of one tick.
+QEMU's ``-icount shift=5`` gives each instruction 32 ns, and the board's timer ticks every 40 ns: a difference of two
+readings, times 40 / 32, is the number of instructions between them, to the granularity of one tick.
 """
 
 import re
@@ -35,13 +35,13 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A library on the yardstick.
+class Measurement:
+    """A library's figures on the yardstick.
 
     Attributes:
         runs: one for each sample.
         code_bytes: machine code of the library, with the parts of the C library that it pulls in.
-        constant_bytes: its constants, weights included.
+        constant_bytes: its constants, with the weights.
     """
 
     runs: list[Run]
@@ -49,7 +49,7 @@ class Measured:
     constant_bytes: int
 
 
-def run(library: Library, samples: Sequence[Sequence[npt.NDArray[Any]]]) -> Measured:
+def run(library: Library, samples: Sequence[Sequence[npt.NDArray[Any]]]) -> Measurement:
     """Run a library on some inputs.
 
     Args:
@@ -60,7 +60,7 @@ def run(library: Library, samples: Sequence[Sequence[npt.NDArray[Any]]]) -> Meas
         elf = _build(library, samples, work)
         runs = _parse(library, _emulate(elf), len(samples))
         code, constants = _sizes(library, elf)
-    return Measured(runs, code, constants)
+    return Measurement(runs, code, constants)
 
 
 def _build(library: Library, samples: Sequence[Sequence[npt.NDArray[Any]]], work: Path) -> Path:
@@ -90,11 +90,11 @@ def _build(library: Library, samples: Sequence[Sequence[npt.NDArray[Any]]], work
 def _emulate(elf: Path) -> str:
     command = ["qemu-system-arm", "-M", "mps2-an500", "-nographic", "-monitor", "none", "-serial", "null"]
     command += ["-icount", "shift=5", "-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    if done.returncode:
-        raise SystemExit(f"the yardstick ended with {done.returncode}: {done.stdout}{done.stderr}")
-    # QEMU prints what comes by semihosting on its standard error.
-    return done.stderr + done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    if completed.returncode:
+        raise SystemExit(f"the yardstick ended with {completed.returncode}: {completed.stdout}{completed.stderr}")
+    # QEMU prints semihosting output on its standard error.
+    return completed.stderr + completed.stdout
 
 
 def _parse(library: Library, text: str, count: int) -> list[Run]:
@@ -113,7 +113,7 @@ def _parse(library: Library, text: str, count: int) -> list[Run]:
 
 
 def _sizes(library: Library, elf: Path) -> tuple[int, int]:
-    """Return the bytes of the code and of the constants, the harness's own left out."""
+    """Return the bytes of the code and of the constants, without the harness's own."""
     harness = {"main", "reset", "failed", "leave", "semihost", "print_hex", "print_number"}
     harness |= {"case_prepare", "case_run", "case_print", "vectors"}
     code = constants = 0
