@@ -79,7 +79,7 @@ def network(weights: dict[str, Array]) -> bytes:
 _ENDS = (("x", (1, 3, 32, 32)), ("y", (1, 10)))
 
 
-def expected(x: Array, weights: dict[str, Array]) -> Array:
+def compute_expected(x: Array, weights: dict[str, Array]) -> Array:
     """Compute the network, each sum in the order of the model's axes, one product after the other."""
     for number, (inputs, outputs, pool) in enumerate(_LAYERS):
         size, kernel = x.shape[-1], weights[f"w{number}"]
@@ -115,7 +115,7 @@ def measure(core: Core) -> dict[str, Any]:
         HostDriven(connection, image) as session,
     ):
         run = session.run(library.name, [x])
-    if run.outputs[0].tobytes() != expected(x, weights).tobytes():
+    if run.outputs[0].tobytes() != compute_expected(x, weights).tobytes():
         raise SystemExit(f"{core.name}: the output has other bits than the sums in the model's order")
     macs = sum(call.macs for call in library.calls)
     return {

@@ -34,7 +34,7 @@ def _run(*command: str) -> None:
 
 
 @functools.cache
-def _parsed(path: Path) -> ast.Module:
+def _parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -55,7 +55,7 @@ def test_imports_have_one_direction() -> None:
 def test_no_imports_form_a_circle() -> None:
     """Imports inside functions count, too: they hide a circle from Python, but not from a reader."""
     modules = {_module(path): path for path in PRODUCT}
-    imports = {module: _imported(path, modules) for module, path in modules.items()}
+    imports = {module: _imports_of(path, modules) for module, path in modules.items()}
     waiting = dict(imports)
     while independent := [module for module, wanted in waiting.items() if not wanted & waiting.keys()]:
         for module in independent:
@@ -67,9 +67,9 @@ def _module(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _imported(path: Path, modules: Collection[str]) -> set[str]:
+def _imports_of(path: Path, modules: Collection[str]) -> set[str]:
     result = set()
-    for node in ast.walk(_parsed(path)):
+    for node in ast.walk(_parse(path)):
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             result |= {name if name in modules else str(node.module) for name in names}
@@ -98,14 +98,14 @@ def test_function_has_at_most_60_lines() -> None:
     functions = [
         (node.end_lineno - node.lineno + 1, f"{path.relative_to(ROOT)}: {node.name}")
         for path in PRODUCT
-        for node in ast.walk(_parsed(path))
+        for node in ast.walk(_parse(path))
         if isinstance(node, ast.FunctionDef) and node.end_lineno
     ]
     assert max(functions) < (60, "")
 
 
 def test_every_module_has_a_docstring() -> None:
-    assert [str(path.relative_to(ROOT)) for path in PRODUCT if not ast.get_docstring(_parsed(path))] == []
+    assert [str(path.relative_to(ROOT)) for path in PRODUCT if not ast.get_docstring(_parse(path))] == []
 
 
 def test_tasks_file_is_short_and_lists_commands_only() -> None:

@@ -157,7 +157,7 @@ def test_install_variable_has_one_of_three_values(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "installs"), [("", True), ("y", True), ("n", False), ("what?", False)])
-def test_terminal_is_asked_before_installing(checkout: Path, answer: str, installs: bool) -> None:
+def test_terminal_confirms_before_installing(checkout: Path, answer: str, installs: bool) -> None:
     env = _replace_commands(checkout, dpkg_query=_LACKS_OPENOCD, id="echo 0", apt_get=_APT, sudo="exit 1")
     env.pop("UTVM_INSTALL", None)
     controller, terminal = os.openpty()

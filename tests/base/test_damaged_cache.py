@@ -62,7 +62,7 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
     yield things
 
 
-def flip_each_byte(cache: Cache, key: str, samples: int | None = None) -> int:
+def flip_all_bytes(cache: Cache, key: str, samples: int | None = None) -> int:
     """Flip the bytes of an entry one at a time; return the number of flips, all of which were noticed."""
     entry = cache.directory / key
     contents = files(entry)
@@ -78,7 +78,7 @@ def flip_each_byte(cache: Cache, key: str, samples: int | None = None) -> int:
 
 
 def test_flip_of_any_byte_is_noticed(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
-    flipped = flip_each_byte(cache, "k")
+    flipped = flip_all_bytes(cache, "k")
     assert len(caplog.records) == flipped > 250
     assert "k: damaged, not used; set aside as k.damaged and created again" in caplog.messages[0]
 
@@ -208,7 +208,7 @@ def test_flipped_bytes_are_noticed(own_cache: Path, tmp_path: Path, samples: int
     copies = tmp_path / "copies"
     for entry in _fill_cache(own_cache):
         shutil.copytree(entry, copies / entry.parent.name / entry.name)
-        flip_each_byte(Cache(entry.parent.name, copies), entry.name, samples)
+        flip_all_bytes(Cache(entry.parent.name, copies), entry.name, samples)
 
 
 @pytest.mark.slow

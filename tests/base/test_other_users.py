@@ -36,7 +36,7 @@ _OR_ANYONE = pytest.mark.parametrize("anyone", [False, pytest.param(True, marks=
 
 
 @contextlib.contextmanager
-def _started(folder: Path, *words: str, ready: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def _start_command(folder: Path, *words: str, ready: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """Start a command; yield its output until it is ready, and its process."""
     command = [sys.executable, "-m", "utvm", *words]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -55,7 +55,7 @@ def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
     write(tmp_path, report_of(1))
     assert inv("history.import", "build").returncode == 0
     options = ["--format", "pages", "--serve", "0", *(["--anyone"] if anyone else [])]
-    with _started(tmp_path, "history.export", *options, ready="http://") as (output, process):
+    with _start_command(tmp_path, "history.export", *options, ready="http://") as (output, process):
         assert (_ANYONE if anyone else _OWN) in output
         addresses = listening_addresses(process.pid)
         assert len(addresses) == 1
@@ -92,7 +92,7 @@ def test_farm(tmp_path: Path, anyone: bool) -> None:
     farm = Farm(tmp_path / "farm")
     port = farm.address.rpartition(":")[2]
     words = ("farm.up", "--port", port, *(["--anyone"] if anyone else []), "--virtual", "host")
-    with _started(tmp_path, *words, ready="boards are offered") as (output, process):
+    with _start_command(tmp_path, *words, ready="boards are offered") as (output, process):
         assert (_ANYONE if anyone else _OWN) in output
         addresses = listening_addresses(process.pid)
         door = Address("", "127.0.0.1", int(port))
@@ -161,7 +161,7 @@ def test_search_on_leased_boards(tmp_path: Path) -> None:
     with two_hosts(tmp_path / "farm", "host,host", "host") as farm:
         words = ("model.tune", str(_DIGITS / "digits.onnx"), "--board", "host", "--log", str(tmp_path / "log"))
         words = (*words, "--in", "farm", "--count", "2", "--tags", "host=desk", "--trials", "6")
-        with farm.started(*words) as run:
+        with farm.start(*words) as run:
             until(run, "boards with the key")
             tries = 0
             while run.poll() is None and tries < 2000:
@@ -179,7 +179,7 @@ def test_search_on_leased_boards(tmp_path: Path) -> None:
 @_OR_ANYONE
 def test_virtual_board(tmp_path: Path, anyone: bool) -> None:
     words = ("board.virtual", "--board", "stm32f746", "--port", "0", "--usb", "cmsis-dap", "--listen", "0")
-    with _started(tmp_path, *words, *(["--anyone"] if anyone else []), ready="power off") as (output, process):
+    with _start_command(tmp_path, *words, *(["--anyone"] if anyone else []), ready="power off") as (output, process):
         assert (_ANYONE if anyone else _OWN) in output
         addresses = listening_addresses(process.pid)
         assert len(addresses) == 3

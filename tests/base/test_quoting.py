@@ -60,7 +60,7 @@ def is_harmless(text: str) -> bool:
 
 
 @pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def terminal_output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """Output of commands, on a terminal with colours."""
     stream = io.StringIO()
     monkeypatch.setattr(output.OUT, "_file", stream)
@@ -77,11 +77,11 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_report_escapes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
+def test_report_escapes_any_name(name: str, tmp_path: Path, terminal_output: io.StringIO) -> None:
     choice = CompileChoice(model=str(model(tmp_path, name)))
     model_library.report(choice, str(tmp_path / "out"), explain=False, misra=False)
-    assert is_harmless(printed.getvalue())
-    assert printable(f"{name}'")[:12] in printed.getvalue().replace("\n", "")
+    assert is_harmless(terminal_output.getvalue())
+    assert printable(f"{name}'")[:12] in terminal_output.getvalue().replace("\n", "")
     (page,) = (tmp_path / "out").rglob("*.html")
     tags = _Tags()
     tags.feed(page.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def test_report_escapes_any_name(name: str, tmp_path: Path, printed: io.StringIO
 
 
 @pytest.mark.parametrize("name", ["a[/b]", "../../x", "file", "*/ int x; /*", "\x1b[2J"], ids=ascii)
-def test_package_with_any_name_stays_in_its_folder(name: str, tmp_path: Path, printed: io.StringIO) -> None:
+def test_package_with_any_name_stays_in_its_folder(name: str, tmp_path: Path, terminal_output: io.StringIO) -> None:
     archive = tmp_path / "m.tar"
     model_library.package(CompileChoice(model=str(model(tmp_path, name))), str(archive))
     with tarfile.open(archive) as content:
@@ -97,16 +97,16 @@ def test_package_with_any_name_stays_in_its_folder(name: str, tmp_path: Path, pr
             assert (tmp_path / "out" / file.name).resolve().is_relative_to(tmp_path / "out")
             if file.name.endswith((".h", ".c", ".md")) and (opened := content.extractfile(file)):
                 assert is_harmless(opened.read().decode())
-    assert is_harmless(printed.getvalue())
+    assert is_harmless(terminal_output.getvalue())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", by_day(["a[/b]", "../../x", "file", "\x1b[2J"], "\x1b[2J"), ids=ascii)
-def test_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
+def test_run_prints_and_writes_any_name(name: str, tmp_path: Path, terminal_output: io.StringIO) -> None:
     np.save(tmp_path / "in.npy", np.array([1, 2], np.float32))
     choice = RunChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))
     model_run.run_model(choice, BoardSelection("host"), str(tmp_path / "o.npz"), standing_alone=False)
-    assert is_harmless(printed.getvalue()) and f"output {printable(name)}'" in printed.getvalue()
+    assert is_harmless(terminal_output.getvalue()) and f"output {printable(name)}'" in terminal_output.getvalue()
     with np.load(tmp_path / "o.npz") as outputs:
         np.testing.assert_array_equal(outputs[archive_member(f"{name}'")], np.array([2, 4], np.float32), strict=True)
 

@@ -40,7 +40,7 @@ def _float_model(path: Path) -> Path:
     return path
 
 
-def _half_quantised(path: Path) -> Path:
+def _write_half_quantised(path: Path) -> Path:
     """Write a quantised model with one layer that integers do not support: a convolution of a batch of two."""
     constants = {"w": np.ones((3, 2, 3, 3), np.int8), "s": np.float32(0.1), "z": np.int8(0)}
     nodes = [
@@ -84,7 +84,7 @@ def test_reason_for_a_kernel_is_reported(board: str, reason: str, tmp_path: Path
 
 
 def test_every_command_reports_operators_in_float(tmp_path: Path) -> None:
-    model = _half_quantised(tmp_path / "half.onnx")
+    model = _write_half_quantised(tmp_path / "half.onnx")
     why = "nn.conv2d (c): batches of more than one image are not supported in integers"
     line = f"in float, though the model is quantised: {why}"
     for command in (("model.run",), ("model.eval", "--samples", "1"), ("firmware.size",), ("firmware.build",)):

@@ -23,7 +23,7 @@ def engine() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def built(engine: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def build_output(engine: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The output of ``docker.build --json`` for the image in the engine. Its layers are cached by lock."""
     figures = Path(tmp_path_factory.mktemp("figures")) / "image.json"
     completed = inv("docker.build", "--json", figures, timeout=2400, DOCKER_HOST=engine)

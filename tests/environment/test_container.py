@@ -34,9 +34,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def client(engine: str, built: dict[str, Any]) -> Iterator[docker.DockerClient]:
+def client(engine: str, build_output: dict[str, Any]) -> Iterator[docker.DockerClient]:
     connected = docker.DockerClient(base_url=engine)
-    assert connected.images.get("utvm:latest").tags == built["tags"]
+    assert connected.images.get("utvm:latest").tags == build_output["tags"]
     yield connected
     connected.close()
 
@@ -50,29 +50,29 @@ def _run(engine: str, command: str) -> subprocess.CompletedProcess[str]:
     return inv("docker.run", command, DOCKER_HOST=engine)
 
 
-def test_image_is_small_and_labelled(client: docker.DockerClient, built: dict[str, Any]) -> None:
+def test_image_is_small_and_labelled(client: docker.DockerClient, build_output: dict[str, Any]) -> None:
     image = client.images.get("utvm:latest")
-    assert image.labels["utvm.environment"] == built["environment"]
+    assert image.labels["utvm.environment"] == build_output["environment"]
     assert image.attrs["Size"] < 1_500_000_000
-    assert image.attrs["Size"] == pytest.approx(built["bytes"]["unpacked"], rel=0.05)
+    assert image.attrs["Size"] == pytest.approx(build_output["bytes"]["unpacked"], rel=0.05)
     layout = ROOT / "build" / "environment"
     subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=layout, check=True)
     index = json.loads((layout / "oci" / "index.json").read_text())
-    assert {entry["digest"] for entry in index["manifests"]} == {built["digest"]}
+    assert {entry["digest"] for entry in index["manifests"]} == {build_output["digest"]}
 
 
-def test_second_build_gives_the_same_image(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
+def test_second_build_gives_the_same_image(engine: str, build_output: dict[str, Any], tmp_path: Path) -> None:
     completed = inv("docker.build", "--json", tmp_path / "again.json", DOCKER_HOST=engine)
     assert completed.returncode == 0, completed.stderr
-    assert json.loads((tmp_path / "again.json").read_text())["digest"] == built["digest"]
+    assert json.loads((tmp_path / "again.json").read_text())["digest"] == build_output["digest"]
 
 
-def test_output_and_exit_code_of_a_command(engine: str, built: dict[str, Any]) -> None:
+def test_output_and_exit_code_of_a_command(engine: str, build_output: dict[str, Any]) -> None:
     completed = _run(engine, "sh -c 'echo out; echo err >&2; exit 7'")
     assert (completed.returncode, completed.stdout, completed.stderr) == (7, "out\n", "err\n")
 
 
-def test_command_runs_as_the_caller_without_privileges(engine: str, built: dict[str, Any]) -> None:
+def test_command_runs_as_the_caller_without_privileges(engine: str, build_output: dict[str, Any]) -> None:
     probe = "id -u; id -g; pwd; grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status; ls /sys/class/net; ls /dev"
     completed = _run(engine, f'sh -c "{probe}"')
     words = completed.stdout.split()
@@ -82,7 +82,7 @@ def test_command_runs_as_the_caller_without_privileges(engine: str, built: dict[
     assert not {"mem", "kmsg", "bus", "sda", "vda"} & set(words[10:])
 
 
-def test_tools_are_those_of_the_lock(engine: str, built: dict[str, Any]) -> None:
+def test_tools_are_those_of_the_lock(engine: str, build_output: dict[str, Any]) -> None:
     lock = {package["name"]: package["version"] for package in _lock("debian.lock")["packages"]}
     completed = _run(engine, "dpkg-query --show --showformat '${Package} ${Version}\\n'")
     assert dict(line.split() for line in completed.stdout.splitlines()) == lock
@@ -98,34 +98,34 @@ def _lock(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
-def test_missing_image_is_built(engine: str, built: dict[str, Any]) -> None:
+def test_missing_image_is_built(engine: str, build_output: dict[str, Any]) -> None:
     """Its layers are cached. The second command finds the image, and prints nothing."""
     with contextlib.closing(docker.DockerClient(base_url=engine)) as client:
-        for tag in built["tags"]:
+        for tag in build_output["tags"]:
             client.images.remove(tag)
         completed = _run(engine, "echo here")
         assert completed.returncode == 0, completed.stderr
         assert "no container image for the checkout's locks: building it takes 2 minutes" in completed.stdout
         assert completed.stdout.endswith("here\n")
-        assert client.images.get(built["tags"][0])
+        assert client.images.get(build_output["tags"][0])
     assert _run(engine, "echo here").stdout == "here\n"
 
 
 @pytest.mark.nightly  # the daily test_locations runs more suites
-def test_suite_of_a_board_passes_in_a_container(engine: str, built: dict[str, Any]) -> None:
+def test_suite_of_a_board_passes_in_a_container(engine: str, build_output: dict[str, Any]) -> None:
     """On the virtual board, with the image's compiler, OpenOCD and CPU emulator; test_locations uses its TVM."""
     completed = _run(engine, "./inv hil --board stm32f746 --virtual --suite health")
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert "passed" in completed.stdout.lower()
 
 
-def test_doctor_accepts_the_image(engine: str, built: dict[str, Any]) -> None:
+def test_doctor_accepts_the_image(engine: str, build_output: dict[str, Any]) -> None:
     """Packages for the project's own tests are left out of the image, and not missing."""
     completed = _run(engine, "./inv doctor")
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
-def test_shell_has_the_terminal(engine: str, built: dict[str, Any], client: docker.DockerClient) -> None:
+def test_shell_has_the_terminal(engine: str, build_output: dict[str, Any], client: docker.DockerClient) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
@@ -236,7 +236,7 @@ class _SlowToCreate:
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL], ids=lambda one: str(one.name)
 )
-def test_half_made_container_is_removed(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
+def test_incomplete_container_is_removed(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
     """A busy engine created a container after the command and its guard had found none to remove, and had ended."""
     with tempfile.TemporaryDirectory(prefix="utvm-slow-") as folder:
         slow = _SlowToCreate(engine, folder)
@@ -327,7 +327,7 @@ def test_stopped_container_of_an_earlier_boot_is_removed(client: docker.DockerCl
 
 
 @pytest.mark.nightly
-def test_lost_engine_is_one_message(built: dict[str, Any]) -> None:
+def test_lost_engine_is_one_message(build_output: dict[str, Any]) -> None:
     with own_engine() as address:
         loaded = subprocess.run(
             f"tar -C {ROOT}/build/environment/oci -c . | docker load",
@@ -349,7 +349,7 @@ def test_lost_engine_is_one_message(built: dict[str, Any]) -> None:
     assert "docker rm --force utvm-" in output
 
 
-def test_derived_image_has_the_label(client: docker.DockerClient, built: dict[str, Any]) -> None:
+def test_derived_image_has_the_label(client: docker.DockerClient, build_output: dict[str, Any]) -> None:
     image, _ = client.images.build(path=str(ROOT / "docker"), network_mode="none", rm=True)
-    assert image.labels["utvm.environment"] == built["environment"]
+    assert image.labels["utvm.environment"] == build_output["environment"]
     assert image.attrs["Config"]["WorkingDir"] == "/utvm"

@@ -131,11 +131,11 @@ class InContainer:
 
 @pytest.fixture
 def inside(
-    engine: str, built: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    engine: str, build_output: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[InContainer]:
     monkeypatch.setenv("DOCKER_HOST", engine)
     with connect() as client:
-        yield InContainer(client, built["tags"][0], capfd)
+        yield InContainer(client, build_output["tags"][0], capfd)
         assert client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True) == []
 
 

@@ -66,7 +66,7 @@ def test_probe_needs_one_uncommented_line() -> None:
 
 
 @pytest.mark.slow
-def test_user_works_in_the_checkout(engine: str, built: dict[str, Any], settings: dict[str, Any]) -> None:
+def test_user_works_in_the_checkout(engine: str, build_output: dict[str, Any], settings: dict[str, Any]) -> None:
     client = docker.DockerClient(base_url=engine)
     context = str((_FILE.parent / settings["build"]["context"]).resolve())
     image, _ = client.images.build(path=context, buildargs=settings["build"]["args"], network_mode="none", rm=True)

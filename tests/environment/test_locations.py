@@ -33,7 +33,7 @@ _WHEELS = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "unicorn")
 
 
 @pytest.fixture(scope="module")
-def run(engine: str, built: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def run(engine: str, build_output: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Returns a function that runs suites that pass, with their own caches, and returns the folder of the report."""
 
     def run_suites(*words: object) -> Path:
@@ -58,7 +58,7 @@ def in_a_container(run: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture
-def client(engine: str, built: dict[str, Any]) -> Iterator[docker.DockerClient]:
+def client(engine: str, build_output: dict[str, Any]) -> Iterator[docker.DockerClient]:
     with contextlib.closing(docker.DockerClient(base_url=engine)) as connected:
         yield connected
 
@@ -83,7 +83,7 @@ def _differences_from_the_lock() -> list[str]:
 
 
 def test_host_and_container_give_the_same_report(
-    run: Callable[..., Path], in_a_container: Path, built: dict[str, Any]
+    run: Callable[..., Path], in_a_container: Path, build_output: dict[str, Any]
 ) -> None:
     """Outputs, instructions, ELF bytes and messages are equal; both compile, without sharing a cache."""
     if differences := _differences_from_the_lock():
@@ -97,12 +97,12 @@ def test_host_and_container_give_the_same_report(
         "digits_int8_graph",
     }
     place = container_report["environment"]["place"]
-    assert (place["kind"], place["frozen"], place["environment"]) == ("docker", True, built["environment"])
+    assert (place["kind"], place["frozen"], place["environment"]) == ("docker", True, build_output["environment"])
     host_place = host_report["environment"]["place"]
     assert (host_place["kind"], host_place["frozen"], host_place["environment"]) == ("host", False, "")
     assert host_place["installed"] != place["installed"]
     lines = (container_run / "output").read_text().splitlines()
-    assert f"in docker, environment {built['environment'][:12]}" in lines[0]
+    assert f"in docker, environment {build_output['environment'][:12]}" in lines[0]
     (page,) = [line.removeprefix("report: ") for line in lines if line.startswith("report: ")]
     assert Path(page).resolve() == (container_run / "reports" / "latest" / "index.html").resolve()
     assert "in docker" not in (host_run / "output").read_text()
@@ -157,7 +157,9 @@ def test_own_boards_are_copied(run: Callable[..., Path], tmp_path: Path, referen
         assert _report(run("--board", "process", *words))["board"]["id"] == "process"
 
 
-def test_own_suites_run_in_a_container_and_are_recorded(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
+def test_own_suites_run_in_a_container_and_are_recorded(
+    engine: str, build_output: dict[str, Any], tmp_path: Path
+) -> None:
     """Files beside a suite are found; the report and the list of failed tests are in the project."""
     project = own_project(tmp_path)
     words = ("hil", "--board", "host", "--in", "docker")
@@ -171,7 +173,7 @@ def test_own_suites_run_in_a_container_and_are_recorded(engine: str, built: dict
 
 
 @pytest.mark.nightly  # with a board that fails; the test above has a suite that fails
-def test_exit_code_is_that_of_the_run(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
+def test_exit_code_is_that_of_the_run(engine: str, build_output: dict[str, Any], tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     shutil.copytree(boards.load("mps2-an385").directory, wrong)
     content = yaml.safe_load((wrong / "board.yaml").read_text()) | {"name": "wrong"}
@@ -224,14 +226,14 @@ def _processes(word: str) -> list[object]:
     return [process for process in psutil.process_iter(["cmdline"]) if word in " ".join(process.info["cmdline"] or [])]
 
 
-def test_container_cannot_use_another_location(engine: str, built: dict[str, Any]) -> None:
+def test_container_cannot_use_another_location(engine: str, build_output: dict[str, Any]) -> None:
     completed = inv("docker.run", "./inv hil --board host --in host", DOCKER_HOST=engine)
     assert completed.returncode == 2
     assert "where host is not available" in completed.stderr
 
 
 @pytest.mark.nightly
-def test_nightly_run_has_boards_in_both_locations(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
+def test_nightly_run_has_boards_in_both_locations(engine: str, build_output: dict[str, Any], tmp_path: Path) -> None:
     entries = [{"board": "host", "suites": ["health"], "place": place} for place in ("host", "docker")]
     (tmp_path / "some.yaml").write_text(yaml.safe_dump({"boards": entries}))
     words = ("--config", tmp_path / "some.yaml", "--report-dir", tmp_path / "reports")

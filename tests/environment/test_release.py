@@ -50,7 +50,7 @@ def image(tmp_path: Path) -> Image:
 
 
 @pytest.fixture
-def released(tmp_path: Path, image: Image) -> Path:
+def release_folder(tmp_path: Path, image: Image) -> Path:
     (tmp_path / "image" / "sbom.cdx.json").write_text("{}")
     (tmp_path / "image" / "SHA256SUMS").write_text("of the image alone")
     box = tmp_path / "box"
@@ -63,8 +63,8 @@ def released(tmp_path: Path, image: Image) -> Path:
 
 
 @pytest.fixture
-def served(released: Path) -> Iterator[str]:
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(released))
+def server_address(release_folder: Path) -> Iterator[str]:
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(release_folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}/"
@@ -112,13 +112,13 @@ def test_wheel_and_source_archive_have_this_version(tmp_path: Path) -> None:
         assert digest == f"sha256:{hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}"
 
 
-def test_served_release_is_complete_and_signed(released: Path, served: str, tmp_path: Path) -> None:
+def test_served_release_is_complete_and_signed(release_folder: Path, server_address: str, tmp_path: Path) -> None:
     key, public, copy = tmp_path / "utvm.key", tmp_path / "utvm.pub", tmp_path / "copy"
     subprocess.run(["minisign", "-G", "-W", "-p", public, "-s", key], check=True, capture_output=True)
-    sign(released, str(key), "utvm environment abc")
+    sign(release_folder, str(key), "utvm environment abc")
 
     def fetch(name: str) -> bytes:
-        with urllib.request.urlopen(served + name, timeout=60) as response:
+        with urllib.request.urlopen(server_address + name, timeout=60) as response:
             content: bytes = response.read()
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_bytes(content)
@@ -135,8 +135,8 @@ def test_served_release_is_complete_and_signed(released: Path, served: str, tmp_
     assert hashlib.sha256(fetch(provider["url"])).hexdigest() == provider["checksum"]
 
 
-def test_release_replaces_only_a_release(released: Path, tmp_path: Path) -> None:
-    assert write_release([tmp_path / "image", tmp_path / "box"], released) == released
+def test_release_replaces_only_a_release(release_folder: Path, tmp_path: Path) -> None:
+    assert write_release([tmp_path / "image", tmp_path / "box"], release_folder) == release_folder
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("one")
     with pytest.raises(ConfigError, match="not a release"):

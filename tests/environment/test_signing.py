@@ -26,7 +26,7 @@ def key(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def signed(tmp_path: Path, key: Path) -> Path:
+def signed_folder(tmp_path: Path, key: Path) -> Path:
     folder = tmp_path / "published"
     (folder / "oci").mkdir(parents=True)
     (folder / "oci" / "index.json").write_text("{}")
@@ -44,23 +44,23 @@ def _verify(folder: Path, public: Path) -> tuple[bool, str]:
     return completed.returncode == 0, completed.stdout
 
 
-def test_signature_is_verified_by_the_public_key(signed: Path, tmp_path: Path) -> None:
-    valid, output = _verify(signed, tmp_path / "utvm.pub")
+def test_signature_is_verified_by_the_public_key(signed_folder: Path, tmp_path: Path) -> None:
+    valid, output = _verify(signed_folder, tmp_path / "utvm.pub")
     assert valid
     assert "Trusted comment: utvm environment abc" in output
 
 
 @pytest.mark.parametrize("file", ["oci/index.json", "utvm.box", "SHA256SUMS", "SHA256SUMS.minisig"])
-def test_changed_byte_in_any_file_is_detected(file: str, signed: Path, tmp_path: Path) -> None:
-    content = (signed / file).read_bytes()
-    (signed / file).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-    assert not _verify(signed, tmp_path / "utvm.pub")[0]
+def test_changed_byte_in_any_file_is_detected(file: str, signed_folder: Path, tmp_path: Path) -> None:
+    content = (signed_folder / file).read_bytes()
+    (signed_folder / file).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    assert not _verify(signed_folder, tmp_path / "utvm.pub")[0]
 
 
-def test_wrong_key_is_detected(signed: Path, tmp_path: Path) -> None:
+def test_wrong_key_is_detected(signed_folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.pub"
     subprocess.run(["minisign", "-G", "-W", "-p", other, "-s", tmp_path / "other.key"], check=True, capture_output=True)
-    assert not _verify(signed, other)[0]
+    assert not _verify(signed_folder, other)[0]
 
 
 def test_unusable_key_is_refused_before_the_work(key: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class Farm:
         self._broken.touch()
 
     @contextlib.contextmanager
-    def started(self, *words: str, folder: Path = ROOT, **env: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, *words: str, folder: Path = ROOT, **env: str) -> Iterator[subprocess.Popen[str]]:
         """Run a command for the length of a ``with`` block."""
         command = [sys.executable, "-m", "utvm", *words]
         variables = env or self.hosts
@@ -153,13 +153,13 @@ def two_hosts(folder: Path, desk: str, shelf: str) -> Iterator[Farm]:
     farm = Farm(folder)
     port = farm.address.rpartition(":")[2]
     desk_options = ("--name", "desk", "--address", "localhost", "--virtual", desk)
-    with farm.started("farm.up", "--port", port, *desk_options) as up:
+    with farm.start("farm.up", "--port", port, *desk_options) as up:
         until(up, "boards are offered")
         shelf_options = ("--name", "shelf", "--address", "shelf.invalid", "--virtual", shelf)
         project = folder / "shelf"
         project.mkdir()
         rules = "boards: [{board: host}]\nfarm: {bad_after: 2, well_after: 2}\n"
         (project / "utvm.yaml").write_text(rules, encoding="utf-8")
-        with farm.started("farm.export", *shelf_options, folder=project) as export:
+        with farm.start("farm.export", *shelf_options, folder=project) as export:
             until(export, "boards are offered")
             yield farm

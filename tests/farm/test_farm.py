@@ -84,7 +84,7 @@ def test_labgrid_client_and_utvm_share_a_board(farm: Farm, tmp_path: Path) -> No
 
     assert labgrid_client("places").split() == ["desk-stm32f746-1", "shelf-host-1", "shelf-host-2"]
     labgrid_client("-p", "desk-stm32f746-1", "acquire")
-    with farm.started("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
+    with farm.start("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
         until(run, "place 1 in line; held: desk-stm32f746-1 by there/somebody")
         metrics = tmp_path / "farm.prom"
         status = json.loads(farm.inv("farm.list", "--summary", "--json", "--metrics", metrics).stdout)
@@ -128,7 +128,7 @@ def test_lease_holder_that_dies_in_line_is_replaced_once(farm: Farm) -> None:
     """Seen in a nightly run as a board without a verdict, which nobody had leased."""
     with farm.client() as client:
         client.call("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
-        with farm.started("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
+        with farm.start("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
             for _ in range(2):
                 until(run, " in line; held:")
                 kill_lease_holder(run.pid)
@@ -147,7 +147,7 @@ def test_run_waits_for_an_absent_host(farm: Farm) -> None:
         refused = farm.inv(*words, "--wait", "1")
         assert refused.returncode == 3
         assert "the hosts of all boards with board=host, host=shelf are away" in refused.stderr
-        with farm.started(*words, **farm.with_ssh) as run:
+        with farm.start(*words, **farm.with_ssh) as run:
             until(run, "waiting for a host")
             exporter.resume()
             output, _ = run.communicate(timeout=LONG)
@@ -225,7 +225,7 @@ def test_dead_coordinator_is_infrastructure(farm: Farm) -> None:
     """The last test of the file: afterwards there is no farm."""
     with farm.client() as client:
         client.call("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
-        with farm.started("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
+        with farm.start("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
             until(run, " in line; held:")
             find_process("labgrid.remote.coordinator", farm.address.rpartition(":")[2]).kill()
             output, _ = run.communicate(timeout=LONG)

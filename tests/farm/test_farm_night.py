@@ -67,7 +67,7 @@ def test_job_has_one_lease_and_another_board_after_a_failure(farm: Farm, tmp_pat
 
 @pytest.mark.nightly  # the daily test ends a lease holder in line
 def test_job_moves_to_another_board_without_its_lease_holder(farm: Farm, tmp_path: Path) -> None:
-    with farm.started(*_write_nightly_list(tmp_path, {"board": "host", "tags": "host=shelf"}), **farm.with_ssh) as run:
+    with farm.start(*_write_nightly_list(tmp_path, {"board": "host", "tags": "host=shelf"}), **farm.with_ssh) as run:
         until(run, "leased shelf-host-")
         kill_lease_holder(run.pid)
         output, _ = run.communicate(timeout=LONG)
@@ -101,7 +101,7 @@ def test_faults_of_twenty_boards_are_reported(tmp_path: Path) -> None:
     (tmp_path / "utvm.yaml").write_text("boards: [{board: host}]\n")
     boards = ",".join(["host"] * 9)
     with two_hosts(tmp_path / "farm", f"{boards},stm32f746", f"{boards},stm32f746") as farm:
-        with farm.started(*words, folder=tmp_path, **farm.with_ssh) as run:
+        with farm.start(*words, folder=tmp_path, **farm.with_ssh) as run:
             until(run, "leased ")
             exporter = find_process("labgrid.remote.exporter", farm.address, "shelf")
             for inject in (farm.break_ssh, exporter.kill, lambda: kill_lease_holder(run.pid)):

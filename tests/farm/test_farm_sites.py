@@ -30,7 +30,7 @@ def _sites(folder: Path, *boards: str) -> Iterator[list[Farm]]:
         for number, virtual in enumerate(boards, 1):
             site = Farm(folder / f"site-{number}")
             names = ("--name", f"site-{number}", "--address", "localhost", "--virtual", virtual)
-            up = stack.enter_context(site.started("farm.up", "--port", site.address.rpartition(":")[2], *names))
+            up = stack.enter_context(site.start("farm.up", "--port", site.address.rpartition(":")[2], *names))
             until(up, "boards are offered")
             sites.append(site)
         yield sites
@@ -125,7 +125,7 @@ def test_hundred_leases_beside_a_host_without_power(tmp_path: Path) -> None:
     labgrid_python(lambda _: None)
     with _sites(tmp_path, "host") as (site,):
         away = ("--name", "away", "--address", "away.invalid", "--virtual", ",".join(["host"] * 4))
-        with site.started("farm.export", *away) as export:
+        with site.start("farm.export", *away) as export:
             until(export, "boards are offered")
             # It cannot restart the exporter, and neither of them ends.
             psutil.Process(export.pid).suspend()
@@ -161,7 +161,7 @@ def test_no_job_is_lost_with_one_of_three_coordinators(tmp_path: Path) -> None:
         jobs = list[subprocess.Popen[str]]()
         for number in range(12):
             folder = tmp_path / f"reports-{number}"
-            jobs.append(stack.enter_context(client.started(*words, f"--report-dir={folder}")))
+            jobs.append(stack.enter_context(client.start(*words, f"--report-dir={folder}")))
         until(jobs[0], "leased ")
         _kill_coordinator(sites[0])
         outputs = [job.communicate(timeout=LONG)[0] for job in jobs]

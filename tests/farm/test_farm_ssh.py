@@ -76,13 +76,11 @@ def test_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         programs = stack.enter_context(_ssh_to_two_hosts(tmp_path / "ssh"))
         with_ssh = {"PATH": f"{programs}:{os.environ['PATH']}"}
-        up = stack.enter_context(farm.started("farm.up", "--port", port, "--name", "first", "--virtual", "stm32f746"))
+        up = stack.enter_context(farm.start("farm.up", "--port", port, "--name", "first", "--virtual", "stm32f746"))
         until(up, "boards are offered")
         words = ("--port", port, "--name", "second", "--address", f"second:{_port_in(tmp_path / 'ssh')}")
         second = stack.enter_context(
-            farm.started(
-                "farm.export", "--through", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh
-            )
+            farm.start("farm.export", "--through", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh)
         )
         until(second, "boards are offered")
         completed = farm.inv(
@@ -93,7 +91,7 @@ def test_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
         lease = read_report(tmp_path / "reports")["environment"]["place"]["lease"]
         assert (lease["place"][:-1], lease["host"]) == ("second-host-", "second")
         # A run that is killed leaves nothing on the host, and the board is free.
-        run = stack.enter_context(farm.started("hil", "--board", "host", "--in", "farm", **with_ssh))
+        run = stack.enter_context(farm.start("hil", "--board", "host", "--in", "farm", **with_ssh))
         until(run, "leased second-host-")
         run.kill()
         run.wait()

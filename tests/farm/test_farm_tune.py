@@ -55,7 +55,7 @@ def test_boards_of_two_hosts_tune_together(tmp_path: Path) -> None:
         refused = farm.inv(*_search(farm, tmp_path / "log", "--count", "2", "--tags", "host=attic"))
         assert (refused.returncode, "no place of the farm has board=host, host=attic" in refused.stderr) == (2, True)
         words = _search(farm, tmp_path / "log", "--count", "3", "--trials", "6")
-        with farm.started(*words, **farm.with_ssh) as run:
+        with farm.start(*words, **farm.with_ssh) as run:
             output = until(run, "boards with the key")
             assert output.count("leased ") == 3
             _servers()[0].kill()

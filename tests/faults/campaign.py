@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.faults.actions import Strike, folder_for
 from tests.faults.judge import ending_of
-from tests.faults.prepared import Prepared
+from tests.faults.prepared import PreparedProcess
 from tests.faults.starts import run_start
 from tests.faults.suite_run import ROLES, Outcome, SuiteRun
 from tests.faults.surroundings import Surroundings
@@ -91,7 +91,7 @@ class Campaign:
     def __init__(self, around: Surroundings, seed: int, every: int, table: Sequence[Row]) -> None:
         self._around, self._seed, self._every, self._table = around, seed, every, table
         self._lifetimes: dict[tuple[str, str, bool, bool], dict[str, float]] = {}
-        self._prepared: dict[frozenset[tuple[str, str]], Prepared] = {}
+        self._prepared: dict[frozenset[tuple[str, str]], PreparedProcess] = {}
 
     def __enter__(self) -> "Campaign":
         return self
@@ -202,14 +202,14 @@ class Campaign:
             at_start = around.jumping()
         place = around.place(injection.row.place)
         at_start = {**at_start, **place.environment}
-        prepared = None if injection.whole else self._prepared_for(at_start)
+        prepared = None if injection.whole else self._prepared_process(at_start)
         words = (*words, *place.words, "--suite", str(around.suites / f"test_{injection.suite}.py"))
         return SuiteRun(words, reports, environment | at_start, prepared, place.inside)
 
-    def _prepared_for(self, at_start: Mapping[str, str]) -> Prepared:
+    def _prepared_process(self, at_start: Mapping[str, str]) -> PreparedProcess:
         key = frozenset(at_start.items())
         if key not in self._prepared:
-            self._prepared[key] = Prepared(at_start)
+            self._prepared[key] = PreparedProcess(at_start)
         return self._prepared[key]
 
     def _undisturbed_ending(self, injection: Injection, cache: Path, reports: Path) -> str:

@@ -50,13 +50,13 @@ class _InFarm(Place):
     def leftovers(self) -> Sequence[str]:
         """Return boards that are held after every deadline, and those that two runs had at once."""
         with self.rival.paused():
-            return [*remaining(self._held), *given_to_two(self.rival.folder)]
+            return [*remaining(self._held_boards), *given_to_two(self.rival.folder)]
 
     def mend(self) -> None:
         """Wait until coordinator and exporters are back."""
         self.leftovers()
 
-    def _held(self) -> list[str]:
+    def _held_boards(self) -> list[str]:
         try:
             client = self._client or self.farm.client().__enter__()
             self._client = client
@@ -117,7 +117,7 @@ def in_farm(folder: Path) -> Iterator[Place]:
     shelf = ("farm.export", "--name", "shelf", "--address", "shelf.invalid", "--virtual", "host,host")
     with contextlib.ExitStack() as stack:
         for words in (desk, shelf):
-            stack.enter_context(_restarted(farm, words))
+            stack.enter_context(_restart_in_farm(farm, words))
         boards = folder / "boards"
         boards.mkdir()
         relay = stack.enter_context(Relay(int(port)))
@@ -131,12 +131,12 @@ def in_farm(folder: Path) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
-def _restarted(farm: Farm, words: Sequence[str]) -> Iterator[None]:
+def _restart_in_farm(farm: Farm, words: Sequence[str]) -> Iterator[None]:
     over = threading.Event()
 
     def supervise() -> None:
         while not over.is_set():
-            with farm.started(*words, folder=farm.log.parent) as run:
+            with farm.start(*words, folder=farm.log.parent) as run:
                 while run.poll() is None and not over.is_set():
                     over.wait(0.2)
             over.wait(1.0)

@@ -71,7 +71,7 @@ class Copy(psutil.Process):  # type: ignore[misc]  # psutil has no types
         return self.returncode
 
 
-class Prepared:
+class PreparedProcess:
     """A process with loaded modules; one run at a time.
 
     Args:

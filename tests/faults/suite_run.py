@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from tests.faults.prepared import Copy, Prepared
+from tests.faults.prepared import Copy, PreparedProcess
 from tests.signals import reset_signals
 from utvm.paths import ROOT
 
@@ -97,7 +97,7 @@ class SuiteRun:
         words: Sequence[str],
         reports: Path,
         environment: Mapping[str, str],
-        prepared: Prepared | None = None,
+        prepared: PreparedProcess | None = None,
         inside: Callable[[], Sequence[int]] = list,
     ) -> None:
         self._inside = inside
@@ -132,7 +132,7 @@ class SuiteRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in [self.process, *self._marked()]:
+        for process in [self.process, *self._marked_processes()]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
@@ -192,7 +192,7 @@ class SuiteRun:
     def _orphans(self) -> list[str]:
         """Return the processes that remain; the kernel takes a moment to end children without a parent."""
         deadline = time.monotonic() + _GONE
-        while alive := self._marked():
+        while alive := self._marked_processes():
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
@@ -203,7 +203,7 @@ class SuiteRun:
                 process.kill()
         return commands
 
-    def _marked(self) -> list[psutil.Process]:
+    def _marked_processes(self) -> list[psutil.Process]:
         processes = []
         mark = f"{_MARK}={self._name}".encode()
         for pid in psutil.pids():

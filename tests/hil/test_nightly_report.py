@@ -76,11 +76,11 @@ def _nightly_report(*results: BoardResult, interrupted: bool = False) -> Nightly
     return NightlyReport(_RUN, "2026-11-20T13:45:13Z", _CHECKOUT, 2, 100.0, results, interrupted)
 
 
-def _passed(folder: Path) -> BoardResult:
+def _passed_board(folder: Path) -> BoardResult:
     return _result(folder, "good", Outcome.PASSED, Outcome.SKIPPED)
 
 
-def _failed(folder: Path) -> BoardResult:
+def _failed_board(folder: Path) -> BoardResult:
     return _result(folder, "wrong", Outcome.PASSED, Outcome.FAILED)
 
 
@@ -91,7 +91,7 @@ def _bad(folder: Path) -> BoardResult:
 
 
 def test_worst_outcome_decides(tmp_path: Path) -> None:
-    good, wrong, bad = _passed(tmp_path), _failed(tmp_path), _bad(tmp_path)
+    good, wrong, bad = _passed_board(tmp_path), _failed_board(tmp_path), _bad(tmp_path)
     for results, verdict, code in (
         ((good,), Verdict.PASSED, 0),
         ((good, wrong), Verdict.FAILED, 1),
@@ -104,7 +104,7 @@ def test_worst_outcome_decides(tmp_path: Path) -> None:
 
 
 def test_last_line_names_boards_that_did_not_pass(tmp_path: Path) -> None:
-    nightly_report = _nightly_report(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path))
+    nightly_report = _nightly_report(_passed_board(tmp_path), _failed_board(tmp_path), _bad(tmp_path))
     assert last_line(nightly_report) == (
         "NO VERDICT (infrastructure trouble): 3 boards, 1 passed, 1 failed, 1 bad (wrong failed, silent bad); "
         "exit code 3"
@@ -113,7 +113,7 @@ def test_last_line_names_boards_that_did_not_pass(tmp_path: Path) -> None:
 
 def test_report_contains_those_of_the_boards(tmp_path: Path) -> None:
     root = tmp_path / "nightly"
-    directory = report.write_report(_nightly_report(_passed(tmp_path), _bad(tmp_path), _not_run("late")), root)
+    directory = report.write_report(_nightly_report(_passed_board(tmp_path), _bad(tmp_path), _not_run("late")), root)
     assert sorted(path.name for path in root.iterdir()) == [_RUN, "latest"]
     assert (root / "latest").resolve() == directory.resolve()
     assert sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()) == sorted(
@@ -139,7 +139,7 @@ def test_report_contains_those_of_the_boards(tmp_path: Path) -> None:
 
 
 def test_report_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nightly_report = _nightly_report(_passed(tmp_path))
+    nightly_report = _nightly_report(_passed_board(tmp_path))
 
     def fail(_report: NightlyReport, _root: Path) -> str:
         raise OSError(28, "No space left on device")
@@ -152,7 +152,9 @@ def test_report_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_junit_has_one_suite_for_each_board(tmp_path: Path) -> None:
     no_tests = _result(tmp_path, "empty", Outcome.SKIPPED)
-    nightly_report = _nightly_report(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path), no_tests, _not_run("late"))
+    nightly_report = _nightly_report(
+        _passed_board(tmp_path), _failed_board(tmp_path), _bad(tmp_path), no_tests, _not_run("late")
+    )
     suites = ET.fromstring(report.render_junit(nightly_report)).findall("testsuite")
     by_suite = {}
     for suite in suites:
@@ -171,7 +173,7 @@ def test_junit_has_one_suite_for_each_board(tmp_path: Path) -> None:
 
 
 def test_page_marks_virtual_boards_and_links_them(tmp_path: Path) -> None:
-    nightly_report = _nightly_report(_passed(tmp_path), _bad(tmp_path), _not_run("late"))
+    nightly_report = _nightly_report(_passed_board(tmp_path), _bad(tmp_path), _not_run("late"))
     page = Page(report.render_html(nightly_report, tmp_path))
     assert page.open == []
     assert page.links == ["#main", "silent/index.html", "good/index.html", "silent/index.html"]
@@ -221,7 +223,7 @@ def _claim_a_pass(content: dict[str, Any]) -> None:
     ],
 )
 def test_schema_refuses_invalid_content(tmp_path: Path, damage: Callable[[dict[str, Any]], object]) -> None:
-    content = copy.deepcopy(_nightly_report(_passed(tmp_path), _bad(tmp_path)).as_json())
+    content = copy.deepcopy(_nightly_report(_passed_board(tmp_path), _bad(tmp_path)).as_json())
     jsonschema.Draft202012Validator.check_schema(_SCHEMA)
     jsonschema.validate(content, _SCHEMA)
     damage(content)

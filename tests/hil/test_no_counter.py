@@ -16,7 +16,7 @@ _MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 
 
 @pytest.fixture
-def uncounted(tmp_path: Path) -> Path:
+def board_without_counter(tmp_path: Path) -> Path:
     """Return the folder of a board like mps2-an385 without a counter in the core or a timer."""
     text = (ROOT / "utvm" / "boards" / "mps2-an385" / "board.yaml").read_text()
     text = re.sub(r"(?m)^cycle_counter: .*", "cycle_counter: none", text)
@@ -26,9 +26,9 @@ def uncounted(tmp_path: Path) -> Path:
     return tmp_path / "silent"
 
 
-def test_suites_skip_counts_and_report_none(uncounted: Path, tmp_path: Path) -> None:
+def test_suites_skip_counts_and_report_none(board_without_counter: Path, tmp_path: Path) -> None:
     suites = "counter,rpc,rpc_faults,standing_alone"
-    completed = inv("hil", "--board", uncounted, "--suite", suites, "--report-dir", tmp_path / "reports")
+    completed = inv("hil", "--board", board_without_counter, "--suite", suites, "--report-dir", tmp_path / "reports")
     assert completed.returncode == 0, completed.stdout + completed.stderr
     (file,) = {file.resolve() for file in (tmp_path / "reports").glob("*/report.json")}
     report = json.loads(file.read_text())
@@ -42,12 +42,12 @@ def test_suites_skip_counts_and_report_none(uncounted: Path, tmp_path: Path) -> 
     assert '"instructions": 0' not in file.read_text()
 
 
-def test_commands_omit_missing_counts(uncounted: Path, tmp_path: Path) -> None:
-    completed = inv("model.run", "--model", _MODEL, "--board", uncounted, "--json", tmp_path / "run.json")
+def test_commands_omit_missing_counts(board_without_counter: Path, tmp_path: Path) -> None:
+    completed = inv("model.run", "--model", _MODEL, "--board", board_without_counter, "--json", tmp_path / "run.json")
     assert completed.returncode == 0, completed.stderr
     assert "instructions" not in completed.stdout + (tmp_path / "run.json").read_text()
     for words in (("model.profile", "--model"), ("model.tune", "--model")):
-        completed = inv(*words, _MODEL, "--board", uncounted, cwd=tmp_path)
+        completed = inv(*words, _MODEL, "--board", board_without_counter, cwd=tmp_path)
         assert completed.returncode == 2
         assert "silent has no counter" in completed.stderr
         assert "Traceback" not in completed.stderr

@@ -156,18 +156,18 @@ def test_all_passed(run_suite: Runner) -> None:
 
 
 @pytest.fixture(scope="module")
-def mixed(run_suite: Runner) -> FinishedRun:
+def mixed_run(run_suite: Runner) -> FinishedRun:
     return run_suite(_MIXED)
 
 
-def test_failure_fails_the_run(mixed: FinishedRun) -> None:
-    assert mixed.exit_code == 1
-    assert mixed.report["verdict"] == "failed"
-    assert mixed.lines[-1] == "FAILED on a VIRTUAL stm32f746: 1 passed, 4 failed, 2 skipped; exit code 1"
+def test_failure_fails_the_run(mixed_run: FinishedRun) -> None:
+    assert mixed_run.exit_code == 1
+    assert mixed_run.report["verdict"] == "failed"
+    assert mixed_run.lines[-1] == "FAILED on a VIRTUAL stm32f746: 1 passed, 4 failed, 2 skipped; exit code 1"
 
 
-def test_each_outcome_and_its_reason(mixed: FinishedRun) -> None:
-    assert mixed.outcomes == {
+def test_each_outcome_and_its_reason(mixed_run: FinishedRun) -> None:
+    assert mixed_run.outcomes == {
         "test_passes": "passed",
         "test_fails": "failed",
         "test_skips": "skipped",
@@ -176,13 +176,13 @@ def test_each_outcome_and_its_reason(mixed: FinishedRun) -> None:
         "test_board_refuses": "failed",
         "test_calls_it_failed": "failed",
     }
-    assert "6 * 7" in mixed.messages["test_fails"]
-    assert mixed.messages["test_skips"] == "not for this board"
-    assert any("test_skips" in line and line.endswith("not for this board") for line in mixed.lines)
-    assert mixed.messages["test_expected_to_fail"] == "expected to fail: known"
-    assert "BusFault" in mixed.messages["test_faults"]
-    assert "poke.c:3" in mixed.messages["test_faults"]
-    assert mixed.messages["test_board_refuses"] == "address refused\n  hint: look at the memory map"
+    assert "6 * 7" in mixed_run.messages["test_fails"]
+    assert mixed_run.messages["test_skips"] == "not for this board"
+    assert any("test_skips" in line and line.endswith("not for this board") for line in mixed_run.lines)
+    assert mixed_run.messages["test_expected_to_fail"] == "expected to fail: known"
+    assert "BusFault" in mixed_run.messages["test_faults"]
+    assert "poke.c:3" in mixed_run.messages["test_faults"]
+    assert mixed_run.messages["test_board_refuses"] == "address refused\n  hint: look at the memory map"
 
 
 def test_error_in_a_test_is_its_own_outcome(run_suite: Runner) -> None:
@@ -224,14 +224,14 @@ def test_host_trouble_is_named_once(run_suite: Runner) -> None:
     assert completed.bench_log == ("attached", "released")
 
 
-def test_junit_separates_failures_from_skips(mixed: FinishedRun) -> None:
-    assert {name: mixed.junit.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+def test_junit_separates_failures_from_skips(mixed_run: FinishedRun) -> None:
+    assert {name: mixed_run.junit.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "7",
         "failures": "4",
         "errors": "0",
         "skipped": "2",
     }
-    (fails,) = mixed.junit.iterfind("testcase[@name='test_fails']/failure")
+    (fails,) = mixed_run.junit.iterfind("testcase[@name='test_fails']/failure")
     assert "captured output" in (fails.text or "")
 
 

@@ -117,7 +117,7 @@ def _newer(path: Path) -> None:
         connection.execute("pragma user_version = 99")
 
 
-def _damaged(path: Path) -> None:
+def _write_damaged(path: Path) -> None:
     for day in range(1, 20):
         assert record(path, report_of(day)) == ""
     content = path.read_bytes()
@@ -128,7 +128,7 @@ _UNUSABLE = {
     "damaged, or not a history": lambda path: path.write_bytes(b"this is no database, but it is long enough" * 9),
     "belongs to another program": _foreign,
     "history version 99 is newer": _newer,
-    "malformed": _damaged,
+    "malformed": _write_damaged,
     "it is a folder": lambda path: path.mkdir(),
 }
 

@@ -41,7 +41,7 @@ def test_virtual_board_is_used_unless_physical_is_required(board: Board, plug: P
         find_probe(board, "physical", "")
 
 
-def test_identical_probes_are_told_apart_by_serial(board: Board, plug: Plug) -> None:
+def test_identical_probes_are_distinguished_by_serial(board: Board, plug: Plug) -> None:
     plug(NUCLEO, ANOTHER)
     assert find_probe(board, "auto", ANOTHER.serial_number) == ANOTHER
     with pytest.raises(ConfigError, match=f"{NUCLEO.serial_number}, {ANOTHER.serial_number}"):

@@ -44,7 +44,7 @@ def st_link(volts: float = 3.3) -> StLinkProbe:
     return StLinkProbe(FakeBoard(volts), serial="066BFF", backlog=Backlog(), type_in=lambda data: None)
 
 
-class Scripted(StLinkProbe):
+class ScriptedProbe(StLinkProbe):
     """An ST-Link of another generation: a USB product, and its replies to known commands."""
 
     def __init__(self, product: int, replies: dict[int, bytes]) -> None:
@@ -128,7 +128,7 @@ def _version(generation: int, first: int, second: int) -> dict[int, bytes]:
 def test_generations_of_st_link_are_distinguished(
     plug: Plug, product: int, replies: dict[int, bytes], firmware: str, volts: float | None, left_out: str
 ) -> None:
-    plug(Port(Scripted(product, replies)))
+    plug(Port(ScriptedProbe(product, replies)))
     vitals = examine(only())
     assert (vitals.firmware, left_out in vitals.left_out) == (firmware, True)
     assert vitals.volts == (None if volts is None else pytest.approx(volts, abs=0.001))
@@ -175,5 +175,5 @@ def test_probe_is_reset_once_if_allowed(plug: Plug) -> None:
 
 def test_reply_of_another_length_is_ignored(plug: Plug) -> None:
     """A probe may still hold a reply that its previous host did not read."""
-    plug(Port(Scripted(0x374B, {VERSION: b"\x80\0"})))
+    plug(Port(ScriptedProbe(0x374B, {VERSION: b"\x80\0"})))
     assert "gives an unexpected reply (8000)" in examine(only()).left_out

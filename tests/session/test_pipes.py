@@ -43,16 +43,16 @@ _TALKER = handwritten(
 
 
 @pytest.fixture(scope="module")
-def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+def module_connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     board = boards.load("stm32f746")
     with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as connection:
         yield connection
 
 
 @pytest.fixture
-def connection(attached: Connection) -> Iterator[Connection]:
-    yield attached
-    attached.clear_breakpoints()
+def connection(module_connection: Connection) -> Iterator[Connection]:
+    yield module_connection
+    module_connection.clear_breakpoints()
 
 
 def firmware(connection: Connection, pipe: Pipe) -> Firmware:

@@ -56,6 +56,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 @pytest.fixture
 def up(machine: Real) -> Real:
     """The machine, running: in the state that the previous test left."""
-    if not (machine.defined() and machine.state() is State.RUNNING):
+    if not (machine.is_defined() and machine.state() is State.RUNNING):
         machine.do("vm.up")
     return machine

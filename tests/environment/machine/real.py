@@ -66,7 +66,7 @@ class Real:
         assert domain is not None
         return domain.state
 
-    def defined(self) -> bool:
+    def is_defined(self) -> bool:
         """True if libvirt knows the machine; libvirt may be starting."""
         with contextlib.suppress(libvirt.LibvirtError):
             return libvirt.domain(self.records.name) is not None

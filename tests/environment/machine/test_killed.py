@@ -32,7 +32,7 @@ def _kill(real: Real, *words: str, when: Condition, number: signal.Signals = sig
         return running.wait(300)
 
 
-def _vagrant_printed(real: Real, word: str) -> Condition:
+def _output_contains(real: Real, word: str) -> Condition:
     # Earlier output must not match.
     real.records.log.write_text("")
     return lambda _: word in real.records.log.read_text()
@@ -42,7 +42,7 @@ def _vagrant_printed(real: Real, word: str) -> Condition:
 def test_incomplete_machine_is_removed_by_destroy(machine: Real) -> None:
     # Before the others, which leave a machine: creating one takes longest.
     machine.do("vm.destroy")
-    _kill(machine, "vm.up", when=lambda _: machine.defined())
+    _kill(machine, "vm.up", when=lambda _: machine.is_defined())
     assert "removed: machine" in machine.do("vm.destroy").stdout
     assert machine.leftovers() == []
 
@@ -55,7 +55,7 @@ def test_incomplete_machine_is_removed_by_destroy(machine: Real) -> None:
 )
 def test_killed_start_is_recovered_by_the_next(machine: Real, number: signal.Signals) -> None:
     machine.do("vm.destroy")
-    code = _kill(machine, "vm.up", when=lambda _: machine.defined(), number=number)
+    code = _kill(machine, "vm.up", when=lambda _: machine.is_defined(), number=number)
     if number is not signal.SIGKILL:
         assert code == 3
         assert machine.leftovers() == []
@@ -94,7 +94,7 @@ def test_machine_starts_after_its_restore_was_killed(up: Real, words: tuple[str,
 
 @pytest.mark.nightly
 def test_killed_snapshot_exists_or_not(up: Real) -> None:
-    _kill(up, "vm.snapshot", "--save", "one", when=_vagrant_printed(up, "Snapshotting"))
+    _kill(up, "vm.snapshot", "--save", "one", when=_output_contains(up, "Snapshotting"))
     up.do("vm.up")
     if "one" not in up.do("vm.snapshot").stdout:
         up.do("vm.snapshot", "--save", "one")
@@ -105,6 +105,6 @@ def test_killed_snapshot_exists_or_not(up: Real) -> None:
 @pytest.mark.nightly
 def test_killed_halt_loses_nothing(up: Real) -> None:
     up.output("sh -c 'echo here >~/work'")
-    _kill(up, "vm.halt", when=_vagrant_printed(up, "shutdown of"))
+    _kill(up, "vm.halt", when=_output_contains(up, "shutdown of"))
     up.do("vm.up")
     assert up.output("sh -c 'cat ~/work'") == ["here"]

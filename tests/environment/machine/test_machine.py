@@ -247,7 +247,7 @@ def test_concurrent_commands_are_locked_out(up: Real) -> None:
 
 @pytest.mark.nightly
 def test_vm_usb_gives_the_same_report_as_a_container(
-    up: Real, engine: str, built: dict[str, Any], tmp_path: Path
+    up: Real, engine: str, build_output: dict[str, Any], tmp_path: Path
 ) -> None:
     """A container gets no USB."""
     vm_report = _run_through_usb(up, "digits", tmp_path / "vm")
@@ -255,7 +255,7 @@ def test_vm_usb_gives_the_same_report_as_a_container(
     completed = inv(*words, "--report-dir", tmp_path / "docker", timeout=1800, DOCKER_HOST=engine)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     container_report = read_report(tmp_path / "docker")
-    assert vm_report["environment"]["place"]["environment"] == built["environment"]
+    assert vm_report["environment"]["place"]["environment"] == build_output["environment"]
     board = container_report["board"]
     assert {key for key in board if board[key] != vm_report["board"][key]} == {"probe"}
     vm_report["board"]["probe"] = board["probe"]
