@@ -38,7 +38,7 @@ def test_ctrl_c_releases_the_board_and_completes_the_report(
     assert completed.report["verdict"] == "interrupted"
     assert list(completed.outcomes.values()) == ["passed", "not run", "not run"]
     assert completed.lines[-1].startswith("NO VERDICT (interrupted) on a VIRTUAL stm32f746")
-    assert completed.bench_log == ("attached", "released")
+    assert completed.connection_log == ("attached", "released")
     assert "Traceback" not in completed.stdout + completed.stderr
     assert not [path for path in completed.reports.iterdir() if path.name.startswith(".")]
 
@@ -113,6 +113,6 @@ _LOST = (
 def test_lost_interruption_ends_the_run(run_suite: Runner, suite: str, log: tuple[str, ...]) -> None:
     """Python loses an exception in a callback from C, and before 3.12 wraps one in __set_name__."""
     completed = run_suite(suite)
-    assert (completed.exit_code, completed.report["verdict"], completed.bench_log) == (3, "interrupted", log)
+    assert (completed.exit_code, completed.report["verdict"], completed.connection_log) == (3, "interrupted", log)
     assert set(completed.outcomes.values()) <= {"not run"}
     assert "Traceback" not in completed.stdout + completed.stderr

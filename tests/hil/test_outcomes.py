@@ -152,7 +152,7 @@ def test_all_passed(run_suite: Runner) -> None:
         "probe": "fake probe",
         "serial": "FAKE-1",
     }
-    assert completed.bench_log == ("attached", "released")
+    assert completed.connection_log == ("attached", "released")
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_error_in_a_test_is_its_own_outcome(run_suite: Runner) -> None:
     )
     assert (completed.junit.get("failures"), completed.junit.get("errors")) == ("1", "4")
     # The board works: it is not attached again.
-    assert completed.bench_log == ("attached", "released")
+    assert completed.connection_log == ("attached", "released")
 
 
 def test_host_trouble_is_named_once(run_suite: Runner) -> None:
@@ -221,7 +221,7 @@ def test_host_trouble_is_named_once(run_suite: Runner) -> None:
     assert "AttributeError" in completed.messages["test_ours"]
     assert completed.exit_code == 3
     assert "infrastructure trouble in test_suite.py::test_one: in setup: /cache: cannot be" in completed.lines[-1]
-    assert completed.bench_log == ("attached", "released")
+    assert completed.connection_log == ("attached", "released")
 
 
 def test_junit_separates_failures_from_skips(mixed_run: FinishedRun) -> None:
@@ -260,7 +260,7 @@ def test_trouble_is_neither_failed_nor_passed(run_suite: Runner, trouble: str) -
     )
     assert completed.junit.get("errors") == "1"
     assert completed.junit.get("failures") == "0"
-    assert completed.bench_log == ("attached", "released", "attached", "released")
+    assert completed.connection_log == ("attached", "released", "attached", "released")
 
 
 def test_board_lost_between_two_tests_is_infrastructure(run_suite: Runner) -> None:
@@ -303,7 +303,7 @@ def test_second_trouble_stops_the_run(run_suite: Runner) -> None:
         "def test_c(board):\n    pass\n"
     )
     assert list(completed.outcomes.values()) == ["infrastructure", "infrastructure", "not run"]
-    assert completed.bench_log.count("attached") == 2
+    assert completed.connection_log.count("attached") == 2
     assert completed.exit_code == 3
 
 
@@ -383,7 +383,7 @@ def test_usage_error_changes_nothing(run_suite: Runner, options: tuple[str, ...]
     assert completed.exit_code == pytest.ExitCode.USAGE_ERROR
     assert message in completed.stderr
     assert "Traceback" not in completed.stderr
-    assert completed.bench_log == ()
+    assert completed.connection_log == ()
     assert not completed.reports.exists()
 
 
@@ -391,4 +391,4 @@ def test_run_without_a_writable_report_does_not_start(run_suite: Runner) -> None
     completed = run_suite(_PASSING, block_reports=True)
     assert completed.exit_code == 3
     assert "cannot be written" in completed.lines[-1]
-    assert completed.bench_log == ()
+    assert completed.connection_log == ()
