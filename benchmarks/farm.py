@@ -99,8 +99,8 @@ def main() -> None:
         shared |= {"ratio": round(one_board / two_boards, 2), "overhead_s": round(overhead, 2)}
         print(shared, flush=True)
         loads = []
-        for places, jobs, seconds, hosts in _SIZES:
-            loads.append(_run_load(folder / f"load-{places}", places, jobs, seconds, hosts))
+        for size in _SIZES:
+            loads.append(_run_load(folder / f"load-{len(loads)}", *size))
             print(loads[-1], flush=True)
     seen.keep("farm", {"shared": shared, "loads": loads})
 

@@ -72,7 +72,7 @@ class _InFarm(Place):
     def end(self) -> None:
         """End the session that queries leases; it is kept because starting one takes seconds."""
         if self._client:
-            self._client.end()
+            self._client.stop()
             self._client = None
 
     def do(self, action: str) -> bool:
