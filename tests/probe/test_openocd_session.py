@@ -88,16 +88,15 @@ def test_core_and_floating_point_registers(rig: Rig) -> None:
     values = {f"r{n}": 0x01010101 * (n + 1) for n in range(13)} | {"lr": 0x08000001, "d7": 0x0123456789ABCDEF}
     for name, value in values.items():
         rig.gdb.write_register(name, value)
-    registers = rig.gdb.read_registers()
-    assert {name: registers[name] for name in values} == values
-    assert {"sp", "pc", "xPSR", "msp", "psp", "primask", "control", "fpscr"} <= set(registers)
+    assert {name: rig.gdb.read_register(name) for name in values} == values
+    assert {"sp", "pc", "xPSR", "msp", "psp", "primask", "control", "fpscr"} <= set(rig.gdb.register_names)
 
 
 def test_reset_halt_stops_at_the_first_instruction(halted_rig: Rig, program: Program) -> None:
     halted_rig.gdb.write_memory(COUNTER, bytes(4))
     halted_rig.gdb.monitor("reset halt")
-    registers = halted_rig.gdb.read_registers()
-    assert (registers["pc"], registers["sp"]) == (program.labels["start"], DTCM + 0x1000)
+    registers = [halted_rig.gdb.read_register(name) for name in ("pc", "sp")]
+    assert registers == [program.labels["start"], DTCM + 0x1000]
     assert halted_rig.gdb.read_memory(COUNTER, 4) == bytes(4)
 
 

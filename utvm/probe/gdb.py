@@ -96,7 +96,7 @@ class GdbClient:
         for offset in range(0, size, step):
             length = min(step, size - offset)
             what = f"{length} bytes at {address + offset:#010x} cannot be read"
-            part = _parse_data(self._request(b"m%x,%x" % (address + offset, length)), what)
+            part = from_hex(require_data(self._request(b"m%x,%x" % (address + offset, length)), what))
             if len(part) != length:
                 raise BoardError(f"{what}: received {len(part)} bytes", "check the debug cable")
             parts.append(part)
@@ -155,13 +155,9 @@ class GdbClient:
         """Register names of the target description."""
         return tuple(register.name for register in self._registers)
 
-    def read_registers(self) -> dict[str, int]:
-        """Read all registers, by name."""
-        return {name: self.read_register(name) for name in self.register_names}
-
     def read_register(self, name: str) -> int:
         reply = self._request(b"p%x" % self._find_register(name).number)
-        return int.from_bytes(_parse_data(reply, f"register {name} cannot be read"), "little")
+        return int.from_bytes(from_hex(require_data(reply, f"register {name} cannot be read")), "little")
 
     def write_register(self, name: str, value: int) -> None:
         register = self._find_register(name)
@@ -434,8 +430,8 @@ class GdbClient:
                 return packet
 
 
-def _parse_data(reply: bytes, what: str) -> bytes:
-    """Bytes of a reply in hex; ``what`` begins the error's message."""
+def require_data(reply: bytes, what: str) -> bytes:
+    """Return a reply that is no error, or raise BoardError; ``what`` begins its message."""
     if not reply or _ERROR.fullmatch(reply):
         raise BoardError(f"{what} ({reply[:40].decode(errors='replace') or 'not supported'})")
-    return from_hex(reply)
+    return reply

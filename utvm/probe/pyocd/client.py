@@ -75,23 +75,17 @@ class PyOcdClient(gdb.GdbClient):
                 return replace(stop, watchpoint=self._watched[address], address=address)
         return stop
 
-    def read_registers(self) -> dict[str, int]:
-        """Return all registers of the target description that the core has, by name."""
-        return {register.name: value for register, value in self._all_registers() if value is not None}
-
     def read_register(self, name: str) -> int:
         # The server cannot read a single register.
         register = self._find_register(name)
         value = next(value for candidate, value in self._all_registers() if candidate == register)
         if value is None:
-            raise BoardError(f"register {name} cannot be read", "the core has none of that name")
+            raise BoardError(f"register {register.name} cannot be read", "the core has none of that name")
         return value
 
     def _all_registers(self) -> Iterator[tuple[target_xml.Register, int | None]]:
         """Yield all registers in numeric order, with None for unreadable ones."""
-        digits = self._request(b"g")
-        if digits[:1] in (b"", b"E"):
-            raise BoardError(f"the registers cannot be read ({digits[:40].decode(errors='replace')})")
+        digits = gdb.require_data(self._request(b"g"), "the registers cannot be read")
         offset = 0
         for register in sorted(self._registers, key=lambda item: item.number):
             part = digits[offset : offset + 2 * register.size]
