@@ -4,6 +4,7 @@
 Programs run with two numbers of rounds: the difference is the cost of the additional rounds, without cold misses.
 """
 
+import time
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,20 @@ def test_model_is_a_setting() -> None:
         boards.load("microbit:cycles=model")
     with pytest.raises(ConfigError, match="cycles cannot be 'exact'"):
         boards.load("nucleo-l4r5zi:cycles=exact")
+
+
+def test_visits_of_a_debugger_change_no_cycle(tmp_path: Path) -> None:
+    body = "tst r1, #5\nbne 2f\nadds r3, #1\n2: mla r4, r3, r3, r4\nldr r5, [r0]\nadd r4, r5"
+    program = f"handler reset\n{CYCCNT_ON}\nldr r1, =150000\n1: {body}\nsubs r1, #1\nbne 1b\nldr r6, [r0, #4]\ndone"
+    counts = []
+    for pause in (0.3, 0.002):
+        with Target(tmp_path, "stm32f746", cycles=True) as target:
+            target.load(program)
+            target.resume()
+            time.sleep(pause)
+            target.wait_for_halt()
+            counts.append(target.register(6))
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("watchpoint", [False, True])

@@ -34,7 +34,7 @@ def compile_library(
 def cached_library(
     name: str,
     sources: Sequence[Path],
-    flags: Sequence[str] = ("-O2", *WARNINGS),
+    flags: Sequence[str] = ("-O3", "-fno-semantic-interposition", *WARNINGS),
     include: Sequence[Path] = (_INCLUDE,),
     generated: Mapping[str, str] | None = None,
     unit: str = "",

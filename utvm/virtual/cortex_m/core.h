@@ -60,7 +60,8 @@ typedef struct {
   uint32_t limits[2]; /* of the main and the process stack, on Armv8-M */
   uint32_t breakpoint_count;
   uint32_t breakpoints[BREAKPOINTS];
-  uint64_t breakpoint_filter; /* bit (address / 2) % 64 of each */
+  uint32_t checked;     /* 1: the memory protection unit checks every instruction */
+  uint32_t code_memory; /* index of the memory whose code was read last */
   watchpoint_t watchpoints[WATCHPOINTS];
   /* results */
   uint32_t reason;       /* enum stop */

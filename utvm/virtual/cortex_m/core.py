@@ -74,7 +74,7 @@ class CoreState(ctypes.Structure):
         ("limits", ctypes.c_uint32 * 2),
         ("breakpoint_count", ctypes.c_uint32),
         ("breakpoints", ctypes.c_uint32 * BREAKPOINTS),
-        ("breakpoint_filter", ctypes.c_uint64),
+        *fields(ctypes.c_uint32, "checked code_memory"),
         ("watchpoints", _Watchpoint * WATCHPOINTS),
         *fields(ctypes.c_uint32, "reason begun watch_hits undo undo_reason"),
         ("undo_count", ctypes.c_uint64),
@@ -94,7 +94,8 @@ class CoreState(ctypes.Structure):
 
 def load_counter() -> ctypes.CDLL:
     """Load the C files as a shared library."""
-    return load_library(*(Path(__file__).with_name(name) for name in ("mpu.c", "trace.c", "counter.c", "cycles.c")))
+    names = ("mpu", "trace", "opcodes", "counter", "cycles", "loads")
+    return load_library(*(Path(__file__).with_name(f"{name}.c") for name in names))
 
 
 # Exceptions by their numbers in Unicorn's interrupt hook.
@@ -250,17 +251,12 @@ class Core(RegisterFile):
     def model_cycles(self, state: int) -> None:
         """Count cycles in a ``cycles_t`` at this address of the process."""
         self.state.cycles = state
-        self.add_c_hook(unicorn_const.UC_HOOK_MEM_READ, self.counter.utvm_on_read)
-        self._uc.ctl_flush_tb()
 
     def set_breakpoints(self, addresses: list[int]) -> None:
         """Stop before the instructions at these addresses."""
-        state = self.state
-        state.breakpoint_filter = NEVER if state.mpu.control & ENABLE else 0  # the unit checks every instruction
-        state.breakpoint_count = len(addresses[:BREAKPOINTS])
-        for index, address in enumerate(addresses[:BREAKPOINTS]):
-            state.breakpoints[index] = address
-            state.breakpoint_filter |= 1 << (address >> 1 & 63)
+        self.state.checked = self.state.mpu.control & ENABLE
+        count = len(addresses[:BREAKPOINTS])
+        self.counter.utvm_set_breakpoints(self._state_pointer, count, (ctypes.c_uint32 * count)(*addresses[:count]))
 
     def permits(self, address: int, size: int, rights: int) -> bool:
         """True if the enabled memory protection unit grants rights, bits as in ``mpu.h``."""

@@ -12,10 +12,9 @@
  * Instructions that need care (sleep, division, floating point, accesses that must be aligned, changes of the
  * interrupt masks) are found by decoding each address once. utvm_on_translation() forgets what was decoded when
  * Unicorn translates the code anew, as it does after the code was changed.
- *
- * Opcodes: ARM DDI 0403E, section A5.
  */
 #include "core.h"
+#include "opcodes.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -35,27 +34,6 @@ enum stop {
   STOP_ACCESS,
   STOP_EXECUTE,
   STOP_EXCLUSIVE,
-};
-
-/* High nibble: the kind of an instruction; low nibble: its register. */
-enum kind {
-  UNTOUCHED = 0x00, /* never translated */
-  UNKNOWN = 0x01,   /* translated, not decoded yet */
-  PLAIN = 0x02,
-  FLOAT = 0x03, /* plain while the floating-point unit is on */
-  SLEEP = 0x20,
-  SPIN = 0xD0, /* a branch to itself */
-  SEND_EVENT = 0xA0,
-  READ_CONTROL = 0xB0,
-  SET_LIMIT = 0xC0, /* of a stack */
-  IT_BLOCK = 0x30,
-  MASKS = 0x40,
-  DIVIDE = 0x50,
-  FLOAT_MEMORY = 0x70,
-  WORD_ALIGNED = 0x80,
-  HALF_ALIGNED = 0x90,
-  EXCLUSIVE = 0x60,    /* LDREX, STREX and those of a byte or a halfword */
-  UNPRIVILEGED = 0xE0, /* LDRT, STRT */
 };
 
 static void stop(void *engine, core_t *core, enum stop reason) {
@@ -84,59 +62,23 @@ static void read_memory(const core_t *core, uint32_t address, void *bytes, uint3
   }
 }
 
-static uint16_t halfword(const core_t *core, uint32_t address) {
+/* Of code: most often in the memory of the code before. */
+static uint16_t halfword(core_t *core, uint32_t address) {
+  const memory_t *const memory = &core->memories[core->code_memory];
   uint16_t value = 0;
+  if (address - memory->start < memory->size - 1) {
+    memcpy(&value, memory->bytes + (address - memory->start), sizeof value);
+    return value;
+  }
+  for (uint32_t i = 0; i < core->memory_count; i++)
+    if (address - core->memories[i].start < core->memories[i].size)
+      core->code_memory = i;
   read_memory(core, address, &value, sizeof value);
   return value;
 }
 
 static uint32_t length(uint16_t first) {
   return first >= 0xE800u ? 4 : 2;
-}
-
-static uint8_t decode_16(uint16_t op) {
-  if (op == 0xBF20u || op == 0xBF30u)
-    return SLEEP; /* WFE, WFI */
-  if (op == 0xE7FEu)
-    return SPIN;
-  if (op == 0xBF40u)
-    return SEND_EVENT;
-  if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu))
-    return (uint8_t)(IT_BLOCK | (op & 0xFu));
-  if ((op & 0xFFE8u) == 0xB660u)
-    return MASKS;                                    /* CPS */
-  if ((op & 0xF000u) == 0xC000u)
-    return (uint8_t)(WORD_ALIGNED | (op >> 8 & 7u)); /* LDM, STM */
-  return PLAIN;
-}
-
-static uint8_t decode_32(uint16_t first, uint16_t second) {
-  const uint8_t base = first & 0xFu;
-  if ((first & 0xFFE0u) == 0xF380u && (second & 0xD000u) == 0x8000u)               /* MSR */
-    return (second & 0xFEu) == 0x0Au ? (uint8_t)(SET_LIMIT | base) : MASKS;
-  if (first == 0xF3EFu && (second & 0xF0FFu) == 0x8014u)
-    return READ_CONTROL;      /* MRS */
-  if ((first & 0xFFD0u) == 0xFB90u)
-    return (uint8_t)(DIVIDE | (second & 0xFu));    /* SDIV, UDIV */
-  if ((first & 0xEC00u) == 0xEC00u && (second & 0x0E00u) == 0x0A00u) {             /* coprocessors 10 and 11 */
-    const int between_registers = (first & 0xFFE0u) == 0xEC40u;
-    return (first & 0xFE00u) == 0xEC00u && !between_registers && base < 13 ? (uint8_t)(FLOAT_MEMORY | base)
-                                                                           : FLOAT;
-  }
-  if ((first & 0xFE80u) == 0xF800u && (second & 0x0F00u) == 0x0E00u && base != 15)
-    return UNPRIVILEGED;
-  if ((first & 0xFFE0u) == 0xE840u || ((first & 0xFFE0u) == 0xE8C0u && (second & 0xE0u) == 0x40u))
-    return (uint8_t)(EXCLUSIVE | base);
-  if (base >= 13)
-    return PLAIN; /* SP and PC are always aligned */
-  if ((first & 0xFE40u) == 0xE800u)
-    return (uint8_t)(WORD_ALIGNED | base); /* LDM, STM */
-  /* Exclusives of a byte or a halfword, and table branches. */
-  if ((first & 0xFFE0u) == 0xE8C0u)
-    return (second & 0xF0u) == 0x50u ? (uint8_t)(HALF_ALIGNED | base) : PLAIN;
-  if ((first & 0xFE40u) == 0xE840u)
-    return (uint8_t)(WORD_ALIGNED | base); /* LDRD, STRD, LDREX, STREX */
-  return PLAIN;
 }
 
 static uint8_t *kind_of(core_t *core, uint32_t address) {
@@ -148,10 +90,17 @@ static uint8_t *kind_of(core_t *core, uint32_t address) {
   return &(*page)[(address & 0xFFFFFu) >> 1];
 }
 
+static int is_breakpoint(const core_t *core, uint32_t address) {
+  for (uint32_t i = 0; i < core->breakpoint_count; i++)
+    if (core->breakpoints[i] == address)
+      return 1;
+  return 0;
+}
+
+/* An instruction with a breakpoint stays unknown, so that it is examined each time. */
 static uint8_t decode(core_t *core, uint32_t address, uint32_t size) {
-  const uint16_t first = halfword(core, address);
-  const uint8_t kind = size == 4 ? decode_32(first, halfword(core, address + 2)) : decode_16(first);
-  *kind_of(core, address) = kind;
+  const uint8_t kind = utvm_kind(halfword(core, address), size == 4 ? halfword(core, address + 2) : 0);
+  *kind_of(core, address) = is_breakpoint(core, address) ? UNKNOWN : kind;
   return kind;
 }
 
@@ -179,7 +128,7 @@ static void pass_conditional(core_t *core, uint32_t address, uint32_t size) {
 }
 
 /* ITSTATE of the instruction begun last (ARM DDI 0403E, A7.3.3). */
-static uint32_t conditional_state(const core_t *core) {
+static uint32_t conditional_state(core_t *core) {
   uint32_t state = core->conditional_state;
   if (!core->inside)
     return 0;
@@ -190,15 +139,12 @@ static uint32_t conditional_state(const core_t *core) {
   return state;
 }
 
-static int is_breakpoint(const core_t *core, uint32_t address) {
+static int has_breakpoint(core_t *core, uint32_t block, uint32_t instructions) {
+  uint32_t address = block + 2, near = 0;
   for (uint32_t i = 0; i < core->breakpoint_count; i++)
-    if (core->breakpoints[i] == address)
-      return 1;
-  return 0;
-}
-
-static int has_breakpoint(const core_t *core, uint32_t block, uint32_t instructions) {
-  uint32_t address = block + 2;
+    near |= core->breakpoints[i] - address < 4 * instructions;
+  if (!near)
+    return 0;
   for (uint32_t i = 0; i < instructions; i++) {
     if (is_breakpoint(core, address))
       return 1;
@@ -256,7 +202,7 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
     core->conditional_address = address + 2;
     core->conditional_index = 0;
     core->conditional_block = address;
-    if (core->breakpoint_count && core->pass != address && has_breakpoint(core, address, core->conditional_left)) {
+    if (core->pass != address && has_breakpoint(core, address, core->conditional_left)) {
       core->pass = address;
       return STOP_BREAKPOINT;
     }
@@ -306,16 +252,33 @@ void utvm_undo(void *engine, core_t *core, uint32_t reason) {
   core->register_read(engine, REGISTER_FPSCR, &core->saved_float[32]);
 }
 
-static __attribute__((noinline)) void decode_for_time(core_t *core, uint32_t address) {
-  utvm_decode(core->cycles, address, halfword(core, address), halfword(core, address + 2));
-  utvm_time(core->cycles, address);
+/* Pass the data that an instruction reads to the model. Its registers have their values from before it. */
+static void time_loads(void *engine, core_t *core, uint32_t address, const load_t *load) {
+  uint32_t from = load->base == 15 ? address + 4 : read_register(engine, core, load->base);
+  if (load->index != NO_INDEX)
+    from += read_register(engine, core, load->index) << load->shift;
+  else if (load->base == 15)
+    from &= ~3u;
+  from += (uint32_t)load->offset;
+  for (uint32_t i = 0; i < load->count; i++)
+    utvm_time_read(core->cycles, from + i * load->width, load->width);
 }
 
-static void begin(core_t *core, uint32_t address) {
+static __attribute__((noinline)) void begin_timed(void *engine, core_t *core, uint32_t address) {
+  const decoded_t *it = utvm_time(core->cycles, address);
+  if (!it) {
+    utvm_decode(core->cycles, address, halfword(core, address), halfword(core, address + 2));
+    it = utvm_time(core->cycles, address);
+  }
+  if (it->load.count)
+    time_loads(engine, core, address, &it->load);
+}
+
+static inline __attribute__((always_inline)) void begin(void *engine, core_t *core, uint32_t address) {
   core->count++;
   core->begun = address;
-  if (core->cycles && !utvm_time(core->cycles, address))
-    decode_for_time(core, address);
+  if (core->cycles)
+    begin_timed(engine, core, address);
 }
 
 /* Whether an instruction of this kind needs no check. */
@@ -323,24 +286,21 @@ static int is_plain(const core_t *core, uint8_t kind) {
   return (uint8_t)(kind - PLAIN) <= core->float_enabled;
 }
 
-static int may_be_breakpoint(const core_t *core, uint32_t address) {
-  return core->breakpoint_filter >> (address >> 1 & 63u) & 1u;
+static int is_undisturbed(const core_t *core) {
+  return !(core->stop | core->checked) && core->count < core->deadline;
 }
 
-static __attribute__((noinline)) void before_conditional(void *engine, core_t *core, uint32_t address,
-                                                         uint32_t size, uint8_t kind);
+static uint8_t known_kind(const core_t *core, uint32_t address) {
+  const uint8_t *const page = core->kinds[address >> MEGABYTE_BITS];
+  return page ? page[(address & 0xFFFFFu) >> 1] : UNTOUCHED;
+}
 
-/* An instruction that needs checks. */
-static __attribute__((noinline)) void before_special(void *engine, core_t *core, uint32_t address, uint32_t size,
-                                                     uint8_t kind) {
+/* An instruction that needs checks, after an IT block. */
+static void before_special(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   enum stop reason = STOP_NONE;
-  if (core->conditional) {
-    before_conditional(engine, core, address, size, kind);
-    return;
-  }
   if (core->count >= core->deadline || core->stop) {
     reason = STOP_REQUEST;
-  } else if (may_be_breakpoint(core, address) && is_breakpoint(core, address)) {
+  } else if (core->breakpoint_count && is_breakpoint(core, address)) {
     reason = STOP_BREAKPOINT;
   } else if (!utvm_allows(engine, core, address, size, RIGHT_EXECUTE)) {
     reason = STOP_EXECUTE;
@@ -352,36 +312,46 @@ static __attribute__((noinline)) void before_special(void *engine, core_t *core,
   if (reason != STOP_NONE) {
     stop(engine, core, reason);
   } else {
-    begin(core, address);
+    begin(engine, core, address);
   }
 }
 
-static void before_conditional(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
-  pass_conditional(core, address, size);
-  if (core->inside) {
-    enum stop reason = is_plain(core, kind) ? STOP_NONE : examine(engine, core, address, size, kind);
-    if (!utvm_allows(engine, core, address, size, RIGHT_EXECUTE))
-      reason = STOP_EXECUTE;
-    begin(core, address);
-    if (reason != STOP_NONE)
-      utvm_undo(engine, core, reason);
-  } else {
-    core->conditional = 0;
-    before_special(engine, core, address, size, kind);
+/* An instruction that needs checks, or is in an IT block. */
+static __attribute__((noinline)) void before_unusual(void *engine, uint64_t address_64, uint32_t size,
+                                                     core_t *core) {
+  const uint32_t address = (uint32_t)address_64;
+  const uint8_t kind = known_kind(core, address);
+  const uint8_t high = kind & 0xF0u;
+  if (!core->conditional && is_undisturbed(core) &&
+      (high == WORD_ALIGNED || (high == FLOAT_MEMORY && core->float_enabled)) &&
+      !(read_register(engine, core, kind & 0xFu) & 3u)) {
+    core->pass = 1;
+    begin(engine, core, address);
+    return;
   }
+  if (core->conditional) {
+    pass_conditional(core, address, size);
+    if (core->inside) {
+      enum stop reason = is_plain(core, kind) ? STOP_NONE : examine(engine, core, address, size, kind);
+      if (!utvm_allows(engine, core, address, size, RIGHT_EXECUTE))
+        reason = STOP_EXECUTE;
+      begin(engine, core, address);
+      if (reason != STOP_NONE)
+        utvm_undo(engine, core, reason);
+      return;
+    }
+    core->conditional = 0;
+  }
+  before_special(engine, core, address, size, kind);
 }
 
 void utvm_before_instruction(void *engine, uint64_t address_64, uint32_t size, void *data) {
   core_t *const core = data;
   const uint32_t address = (uint32_t)address_64;
-  const uint8_t *const page = core->kinds[address >> MEGABYTE_BITS];
-  const uint8_t kind = page ? page[(address & 0xFFFFFu) >> 1] : UNTOUCHED;
-  if (is_plain(core, kind) && !core->conditional && core->count < core->deadline && !core->stop &&
-      !may_be_breakpoint(core, address)) {
-    begin(core, address);
-  } else {
-    before_special(engine, core, address, size, kind);
-  }
+  if (is_plain(core, known_kind(core, address)) && !core->conditional && is_undisturbed(core))
+    begin(engine, core, address);
+  else
+    before_unusual(engine, address_64, size, core);
 }
 
 typedef struct {
@@ -394,9 +364,10 @@ void utvm_on_translation(void *engine, const translation_t *now, const translati
   (void)engine;
   (void)before;
   for (uint32_t offset = 0; offset < now->bytes; offset += 2) {
-    *kind_of(core, (uint32_t)now->address + offset) = UNKNOWN;
+    const uint32_t address = (uint32_t)now->address + offset;
+    *kind_of(core, address) = UNKNOWN;
     if (core->cycles)
-      utvm_forget_decoded(core->cycles, (uint32_t)now->address + offset);
+      utvm_forget_decoded(core->cycles, address, halfword(core, address), halfword(core, address + 2));
   }
 }
 
@@ -427,15 +398,6 @@ static void drop_condition(void *engine, core_t *core) {
   core->register_write(engine, REGISTER_XPSR, &status);
 }
 
-/* Called before data is read, only while cycles are modelled. */
-void utvm_on_read(void *engine, int32_t type, uint64_t address, int32_t size, int64_t value, void *data) {
-  core_t *const core = data;
-  (void)type;
-  (void)value;
-  utvm_time_read(core->cycles, (uint32_t)address, (uint32_t)size);
-  drop_condition(engine, core);
-}
-
 /* Called before data is read or written, only while a data check is on. */
 void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size, int64_t value, void *data) {
   core_t *const core = data;
@@ -461,6 +423,16 @@ void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size,
     store->size = (uint32_t)size;
     read_memory(core, first, store->bytes, (uint32_t)size);
   }
+}
+
+void utvm_set_breakpoints(core_t *core, uint32_t count, const uint32_t *addresses) {
+  for (uint32_t i = 0; i < core->breakpoint_count + count; i++) {
+    const uint32_t address = i < count ? addresses[i] : core->breakpoints[i - count];
+    if (known_kind(core, address) != UNTOUCHED)
+      *kind_of(core, address) = UNKNOWN;
+  }
+  core->breakpoint_count = count;
+  memcpy(core->breakpoints, addresses, count * sizeof *addresses);
 }
 
 /* Start counting at an address, in the middle of an IT block if the program status register says so. */

@@ -11,7 +11,15 @@
 #include <string.h>
 
 enum { FLAGS = 0x8000 }; /* in place of PC among registers */
-enum { UNIT_ALU = 1, UNIT_LOAD = 2, UNIT_STORE = 4, UNIT_MULTIPLY = 8, UNIT_SHIFT = 16, UNIT_BRANCH = 32, UNIT_FLOAT = 64 };
+enum {
+  UNIT_ALU = 1,
+  UNIT_LOAD = 2,
+  UNIT_STORE = 4,
+  UNIT_MULTIPLY = 8,
+  UNIT_SHIFT = 16,
+  UNIT_BRANCH = 32,
+  UNIT_FLOAT = 64
+};
 
 static uint16_t bit(uint32_t number) {
   return number < 15 ? (uint16_t)(1u << number) : 0; /* PC is never waited for */
@@ -38,7 +46,8 @@ static void plain(decoded_t *it, uint32_t reads, uint32_t writes) {
 }
 
 static void time_16(decoded_t *it, uint32_t op) {
-  const uint16_t low = bit(op & 7u), middle = bit(op >> 3 & 7u), high = bit(op >> 6 & 7u), upper = bit(op >> 8 & 7u);
+  const uint16_t low = bit(op & 7u), middle = bit(op >> 3 & 7u), high = bit(op >> 6 & 7u),
+                 upper = bit(op >> 8 & 7u);
   const uint32_t top = op >> 11;
   if (top < 3) {
     plain(it, middle, low | FLAGS);
@@ -213,6 +222,29 @@ static decoded_t *decoded_at(const cycles_t *cycles, uint32_t address) {
   return page ? &page[address % MEGABYTE / 2] : 0;
 }
 
+static uint32_t unit_of(const decoded_t *it) {
+  switch (it->operation) {
+  case LOAD:
+    return UNIT_LOAD;
+  case STORE:
+    return UNIT_STORE;
+  case MULTIPLY:
+  case MULTIPLY_ADD:
+  case MULTIPLY_LONG:
+    return UNIT_MULTIPLY;
+  case BRANCH:
+  case TABLE_BRANCH:
+    return UNIT_BRANCH;
+  case FLOAT_OPERATION:
+  case FLOAT_ACCUMULATE:
+  case FLOAT_DIVIDE:
+  case FLOAT_PAIR:
+    return UNIT_FLOAT;
+  default:
+    return it->shifts ? UNIT_SHIFT : UNIT_ALU;
+  }
+}
+
 void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second) {
   decoded_t **const page = &cycles->decoded[address / MEGABYTE];
   decoded_t *it;
@@ -222,6 +254,9 @@ void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t se
     abort();
   it = decoded_at(cycles, address);
   memset(it, 0, sizeof *it);
+  it->words[0] = first;
+  it->words[1] = second;
+  utvm_decode_load(&it->load, first, second);
   it->size = first >= 0xE800u ? 4 : 2;
   if (it->size == 4) {
     time_32(it, first, second);
@@ -231,6 +266,14 @@ void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t se
                  (first & 0xF800u) == 0x2000u || (first & 0xF000u) == 0x3000u || (first & 0xFF00u) == 0x4600u ||
                  (first & 0xFF00u) == 0xB200u;
   }
+  it->unit = (uint8_t)unit_of(it);
+  it->delay = (uint8_t)(cycles->latencies[it->operation] - 1 + (it->slow ? cycles->slow : 0));
+  it->alone = it->operation == LOAD_MANY || it->operation == STORE_MANY || it->operation == DIVIDE_OPERATION;
+  it->cost = (uint8_t)(cycles->costs[it->operation] + it->registers);
+  if (it->operation == BRANCH && it->size == 4)
+    it->cost += (uint8_t)cycles->wide_branch;
+  if (cycles->pairs == 1)
+    it->cost = (uint8_t)(cycles->costs[it->operation] - 1 + (it->registers ? (it->registers - 1u) / 2 : 0));
 }
 
 static void wait_for(cycles_t *cycles, enum wait what, uint32_t count) {
@@ -273,49 +316,24 @@ static inline void read_cache(cycles_t *cycles, cache_t *cache, uint32_t address
 static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
   static const decoded_t nothing = {0};
   const decoded_t *const before = cycles->previous ? cycles->previous : &nothing;
-  uint32_t cost = cycles->costs[it->operation] + it->registers;
+  uint32_t cost = it->cost;
   if (it->operation >= VECTOR_MEMORY && it->operation <= VECTOR_MULTIPLY) {
     uint64_t *const ready = &cycles->ready[it->operation - VECTOR_MEMORY];
     if (*ready > cycles->cycles)
       cycles->cycles = *ready;
     *ready = cycles->cycles + 2;
   }
-  if (it->operation == BRANCH && it->size == 4)
-    cost += cycles->wide_branch;
   if (it->operation == CONDITION && !(sequential && before->size == 2))
     cost = 1; /* it folds into 16 bits before it, if at all */
   if (sequential && it->operation == LOAD && before->operation == LOAD && !(before->writes & it->addresses))
     cost -= cycles->pipelined;
   if (it->operation == LOAD || it->operation == LOAD_MANY)
     cycles->waited[WAIT_LOAD] += cost - 1;
-  if ((before->writes & it->reads) && cycles->latencies[before->operation] > 1)
-    wait_for(cycles, WAIT_LOAD, cycles->latencies[before->operation] - 1);
+  if (before->writes & it->reads)
+    wait_for(cycles, WAIT_LOAD, before->delay);
   cycles->slot = cycles->pairs && !cycles->slot && cost && sequential && it->size + before->size == 4 &&
                  (it->second || before->second) && !(before->writes & it->reads);
   cycles->cycles += cost - cycles->slot;
-}
-
-static uint32_t unit_of(const decoded_t *it) {
-  switch (it->operation) {
-  case LOAD:
-    return UNIT_LOAD;
-  case STORE:
-    return UNIT_STORE;
-  case MULTIPLY:
-  case MULTIPLY_ADD:
-  case MULTIPLY_LONG:
-    return UNIT_MULTIPLY;
-  case BRANCH:
-  case TABLE_BRANCH:
-    return UNIT_BRANCH;
-  case FLOAT_OPERATION:
-  case FLOAT_ACCUMULATE:
-  case FLOAT_DIVIDE:
-  case FLOAT_PAIR:
-    return UNIT_FLOAT;
-  default:
-    return it->shifts ? UNIT_SHIFT : UNIT_ALU;
-  }
 }
 
 static void end_group(cycles_t *cycles) {
@@ -328,15 +346,16 @@ static void end_group(cycles_t *cycles) {
  * loads. Operands are needed in one of three stages (LLVM's ARMScheduleM7.td).
  */
 static void issue_pair(cycles_t *cycles, const decoded_t *it, int sequential) {
-  const uint32_t unit = unit_of(it);
-  const int alone = it->operation == LOAD_MANY || it->operation == STORE_MANY || it->operation == DIVIDE_OPERATION;
+  const uint32_t unit = it->unit;
   uint64_t need = cycles->cycles;
   uint32_t left, cause = 0;
-  if (cycles->slot && (alone || it->first || !sequential || (unit > UNIT_LOAD && (cycles->units & unit))))
+  if (cycles->slot && (it->alone || it->first || !sequential || (unit > UNIT_LOAD && (cycles->units & unit))))
     end_group(cycles);
-  for (left = it->reads; left; left &= left - 1) {
+  for (left = it->reads & cycles->pending; left; left &= left - 1) {
     const uint32_t flag = left & (0u - left);
     const uint64_t ready = cycles->ready[__builtin_ctz(left)] + ((it->early & flag) != 0);
+    if (cycles->ready[__builtin_ctz(left)] < cycles->cycles)
+      cycles->pending &= ~flag;
     if (ready > need + ((it->late & flag) != 0))
       need = ready - ((it->late & flag) != 0), cause = flag;
   }
@@ -349,14 +368,12 @@ static void issue_pair(cycles_t *cycles, const decoded_t *it, int sequential) {
   cycles->pair_of_loads = cycles->units & unit & UNIT_LOAD;
   cycles->units |= unit;
   cycles->slot++;
-  if (it->registers)
-    cycles->cycles += (it->registers - 1u) / 2;
-  cycles->cycles += cycles->costs[it->operation] - 1;
+  cycles->cycles += it->cost;
   for (left = it->writes; left; left &= left - 1)
-    cycles->ready[__builtin_ctz(left)] =
-        cycles->cycles + cycles->latencies[it->operation] + (it->slow ? cycles->slow : 0);
+    cycles->ready[__builtin_ctz(left)] = cycles->cycles + 1 + it->delay;
+  cycles->pending |= it->writes;
   cycles->loaded = (cycles->loaded & ~(uint32_t)it->writes) | (unit == UNIT_LOAD ? it->writes : 0u);
-  if (cycles->slot == 2 || alone)
+  if (cycles->slot == 2 || it->alone)
     end_group(cycles);
 }
 
@@ -370,7 +387,7 @@ static void predict(cycles_t *cycles, decoded_t *branch, int sequential) {
     branch->taken += branch->taken < 3;
 }
 
-int32_t utvm_time(cycles_t *cycles, uint32_t address) {
+const decoded_t *utvm_time(cycles_t *cycles, uint32_t address) {
   decoded_t *const it = decoded_at(cycles, address);
   const int sequential = address == cycles->next;
   if (!it || it->operation == UNDECODED)
@@ -386,7 +403,7 @@ int32_t utvm_time(cycles_t *cycles, uint32_t address) {
     issue(cycles, it, sequential);
   cycles->previous = it;
   cycles->next = address + it->size;
-  return 1;
+  return it;
 }
 
 void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size) {
@@ -397,9 +414,9 @@ void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size) {
   cycles->next = address + size;
 }
 
-void utvm_forget_decoded(cycles_t *cycles, uint32_t address) {
+void utvm_forget_decoded(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second) {
   decoded_t *const it = decoded_at(cycles, address);
-  if (it)
+  if (it && (it->words[0] != first || it->words[1] != second))
     it->operation = UNDECODED;
 }
 

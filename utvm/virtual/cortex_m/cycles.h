@@ -7,6 +7,8 @@
 #ifndef UTVM_CYCLES_H
 #define UTVM_CYCLES_H
 
+#include "loads.h"
+
 #include <stdint.h>
 
 enum { CODE_MEGABYTES = 4096, MEGABYTE = 1 << 20, LINES = 512 };
@@ -46,6 +48,12 @@ typedef struct {
   uint16_t addresses, reads, writes; /* one bit a register; reads includes the others */
   uint16_t early;                    /* of reads, a cycle before the others: addresses, operands to shift */
   uint16_t late;                     /* of reads, a cycle after: sums of a multiplication, stored values */
+  uint16_t words[2];                 /* the opcode, and what follows it */
+  uint8_t cost;                      /* cycles, if nothing before it matters; of a pair, beyond the first */
+  uint8_t alone;                     /* never issues with another */
+  uint8_t delay;                     /* cycles until the result can be used, beyond the next */
+  uint8_t unit;                      /* of a core that issues pairs */
+  load_t load;                       /* data that it reads */
 } decoded_t;
 
 typedef struct {
@@ -73,28 +81,30 @@ typedef struct {
   uint32_t wide_branch;           /* cycles more of a branch of four bytes */
   uint32_t pipelined;             /* 1: a load directly after a load takes a cycle less */
   uint32_t bus;                   /* bytes that one access reads */
-  uint32_t pairs;                 /* 1: two instructions may issue in a cycle; 2: of 16 bits, if one of them is simple */
-  uint32_t slow;                  /* cycles more until the result of a slow one can be used */
-  uint32_t mispredicted;          /* cycles of a branch that goes another way than it did; 0: none is predicted */
+  uint32_t pairs; /* 1: two instructions may issue in a cycle; 2: of 16 bits, if one of them is simple */
+  uint32_t slow; /* cycles more until the result of a slow one can be used */
+  uint32_t mispredicted; /* cycles of a branch that goes another way than it did; 0: none is predicted */
   /* the flash */
   cache_t code, data;
   /* private */
   uint32_t next; /* address after the instruction timed last */
   uint32_t slot, units, loaded, pair_of_loads, bank;
+  uint32_t pending; /* registers whose results may not be ready */
   decoded_t *previous; /* NULL for none, or one that does not matter */
   uint64_t ready[16]; /* of registers; in order of issue, of the three pipes of MVE */
   decoded_t *decoded[CODE_MEGABYTES];
 } cycles_t;
 
-/* An instruction begins. Returns whether it was decoded; if not, it is not timed. */
-int32_t utvm_time(cycles_t *cycles, uint32_t address);
+/* An instruction begins. Returns it, or NULL if it was not decoded; then it is not timed. */
+const decoded_t *utvm_time(cycles_t *cycles, uint32_t address);
 /* The words are at the address and after it. */
 void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second);
 /* An instruction in an IT block whose condition fails. */
 void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size);
 /* Data is read. */
 void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size);
-void utvm_forget_decoded(cycles_t *cycles, uint32_t address);
+/* Forget an instruction unless its words are these: a translation alone changes no time. */
+void utvm_forget_decoded(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second);
 void utvm_release_decoded(cycles_t *cycles);
 
 #endif

@@ -124,7 +124,7 @@ class _State(ctypes.Structure):
         *fields(_Operations, "costs latencies"),
         *fields(ctypes.c_uint32, "refill split wide_branch pipelined bus pairs slow mispredicted"),
         *fields(_Cache, "code data"),
-        *fields(ctypes.c_uint32, "next slot units loaded pair_of_loads bank"),
+        *fields(ctypes.c_uint32, "next slot units loaded pair_of_loads bank pending"),
         ("previous", ctypes.c_void_p),
         ("ready", ctypes.c_uint64 * 16),
         ("decoded", ctypes.c_void_p * _CODE_MEGABYTES),
@@ -152,7 +152,7 @@ def qemu_plugin(core: str, board: TimingSpec, regions: Sequence[RegionSpec], fil
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(bytes(_state(timing, board, regions)))
     folder = Path(__file__).parent
-    library = cached_unit(folder / "plugin.c", folder / "cycles.c")
+    library = cached_unit(*(folder / f"{name}.c" for name in ("plugin", "cycles", "loads")))
     return ",state=".join(str(path).replace(",", ",,") for path in (library, file))
 
 
