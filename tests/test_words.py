@@ -12,10 +12,10 @@ from utvm.paths import ROOT
 
 
 @functools.cache
-def _defined_names() -> tuple[set[tuple[str, str]], Counter[str]]:
-    """Return the names that the product's files define, with the files, and its public classes with their number."""
+def _defined_names(*folders: str) -> tuple[set[tuple[str, str]], Counter[str]]:
+    """Return the names that the folders' files define, with the files, and their public classes with their number."""
     names, classes = set(), Counter[str]()
-    for path in (ROOT / "utvm").rglob("*.py"):
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names |= {(str(path.relative_to(ROOT)), name) for name in _names_in(node)}
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -30,11 +30,26 @@ def test_each_word_has_an_existing_path() -> None:
     assert [word for word, paths in rows for path in re.findall("`(.*?)`", paths) if not (ROOT / path).exists()] == []
 
 
-def test_no_name_contains_an_unused_word() -> None:
+@functools.cache
+def _unused_words() -> set[str]:
     table = (ROOT / "docs" / "words.md").read_text().partition("## Words that utvm does not use")[2]
-    unused = {word for row in re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE)[1:] for word in row.split(", ")}
-    assert len(unused) > 8
-    assert [name for name in sorted(_defined_names()[0]) if unused & set(re.findall("[a-z]+", name[1].lower()))] == []
+    return {word for row in re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE)[1:] for word in row.split(", ")}
+
+
+def test_no_name_contains_an_unused_word() -> None:
+    assert len(_unused_words()) > 8
+    names = sorted(_defined_names("utvm")[0])
+    assert [name for name in names if _unused_words() & set(re.findall("[a-z]+", name[1].lower()))] == []
+
+
+def test_no_name_of_the_tests_contains_an_unused_word() -> None:
+    """A test's name may have "each" in front of a noun."""
+    wrong = []
+    for path, name in sorted(_defined_names("tests", "hil_tests", "benchmarks", "models", "examples")[0]):
+        permitted = {"each"} if name.startswith("test_") else set()
+        if (_unused_words() - permitted) & set(re.findall("[a-z]+", name.lower())):
+            wrong.append((path, name))
+    assert wrong == []
 
 
 def _names_in(node: ast.AST) -> Iterator[str]:
@@ -62,7 +77,7 @@ def test_tests_of_the_security_page_exist() -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    classes = _defined_names()[1]
+    classes = _defined_names("utvm")[1]
     assert len(classes) > 300
     assert [name for name, times in classes.items() if times > 1] == []
 

@@ -20,7 +20,7 @@ from tests.cli.running import inv
 from tests.farm.farms import Farm, two_hosts, until
 from tests.history.reports import report_of, write
 from tests.other_user import Address, connect_as_other_user, listening_addresses, needs_root
-from tests.session.served import served
+from tests.session.board_server import serve_board
 from utvm.base.process.peer import OwnerOnlySocket
 from utvm.errors import ProvisionError
 from utvm.farm import client
@@ -70,7 +70,7 @@ def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
 @_OR_ANYONE
 def test_rpc_server_of_a_board(tmp_path: Path, anyone: bool) -> None:
     options = ["--anyone"] if anyone else []
-    with served(tmp_path, "--board", "host", *options) as board:
+    with serve_board(tmp_path, "--board", "host", *options) as board:
         assert (_ANYONE if anyone else _OWN) in board.output()
         addresses = listening_addresses(board.process.pid)
         server = Address("", board.address, board.port)

@@ -12,7 +12,7 @@ import yaml
 from models.digits import quantize
 from tests.cli.running import inv
 from tests.probe.fake_usb import use
-from tests.session.served import served
+from tests.session.board_server import serve_board
 from utvm import boards
 from utvm.drivers import all_drivers, choose, drivers_for
 from utvm.errors import ConfigError
@@ -130,7 +130,7 @@ def test_tvm_client_uses_another_driver(packages: Path, tmp_path: Path, monkeypa
     from tvm import rpc
 
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    with served(tmp_path, "--board", str(_shelf_board(tmp_path / "good"))) as server:
+    with serve_board(tmp_path, "--board", str(_shelf_board(tmp_path / "good"))) as server:
         assert "VIRTUAL board on shelf 3" in server.output()
         session = rpc.connect(server.address, server.port)
         assert json.loads(session.get_function("utvm.stats")())

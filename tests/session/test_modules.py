@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from models.tflite_reference import tflite_micro
+from tests.session.board_server import MODEL, BoardServer, serve_board
 from tests.session.raw_client import RawClient, init_packet
-from tests.session.served import MODEL, Served, served
 from tests.session.stock_modules import NUMBERS, export_module, read_only_file
 from utvm.compiler.package import package_model
 
@@ -50,17 +50,17 @@ def package(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Served]]:
+def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], BoardServer]]:
     """Return a function that serves a board; the server's files of clients are in ``uploads`` beside its log."""
     with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        servers: dict[str, Served] = {}
+        servers: dict[str, BoardServer] = {}
 
-        def get(name: str) -> Served:
+        def get(name: str) -> BoardServer:
             if name not in servers:
                 location = tmp_path_factory.mktemp("serve")
                 (location / "uploads").mkdir()
                 patch.setenv("TMPDIR", str(location / "uploads"))
-                servers[name] = stack.enter_context(served(location, "--board", name))
+                servers[name] = stack.enter_context(serve_board(location, "--board", name))
                 patch.delenv("TMPDIR")
             return servers[name]
 
@@ -68,7 +68,7 @@ def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 
 
 @contextlib.contextmanager
-def connect(board: Served) -> Iterator[Any]:
+def connect(board: BoardServer) -> Iterator[Any]:
     from tvm import rpc
 
     session = rpc.connect(board.address, board.port)
@@ -99,7 +99,7 @@ def adds_correctly(remote: Any, function: Any) -> bool:
 def test_stock_modules_and_packages_of_utvm_run(
     board: str,
     compiled: str,
-    boards: Callable[[str], Served],
+    boards: Callable[[str], BoardServer],
     modules: Callable[[str], Path],
     package: Path,
     folder: Path,
@@ -158,7 +158,7 @@ def test_stock_modules_and_packages_of_utvm_run(
 
 
 def test_metaschedules_own_runner_measures_candidates(
-    boards: Callable[[str], Served], modules: Callable[[str], Path]
+    boards: Callable[[str], BoardServer], modules: Callable[[str], Path]
 ) -> None:
     files = [str(modules("c")), str(modules("this_computer"))]
     runner = Path(__file__).with_name("stock_runner.py")
@@ -175,7 +175,7 @@ def test_metaschedules_own_runner_measures_candidates(
 
 
 def test_handles_of_an_earlier_image_are_refused_by_name(
-    boards: Callable[[str], Served], modules: Callable[[str], Path], folder: Path, tmp_path: Path
+    boards: Callable[[str], BoardServer], modules: Callable[[str], Path], folder: Path, tmp_path: Path
 ) -> None:
     import tvm
 
@@ -227,7 +227,7 @@ _C = (
 
 
 def test_impossible_request_is_one_error_and_the_board_continues(
-    boards: Callable[[str], Served], modules: Callable[[str], Path], package: Path, folder: Path
+    boards: Callable[[str], BoardServer], modules: Callable[[str], Path], package: Path, folder: Path
 ) -> None:
     secret = folder / "secret.txt"
     secret.write_text("0x5EC4E7")
@@ -287,7 +287,7 @@ def test_impossible_request_is_one_error_and_the_board_continues(
     assert not [path for path in (server.log.parent).rglob("up") if path.name == "up"]
 
 
-def test_random_numbers_have_the_tensors_type(boards: Callable[[str], Served]) -> None:
+def test_random_numbers_have_the_tensors_type(boards: Callable[[str], BoardServer]) -> None:
     import tvm
 
     with connect(boards("host")) as remote:
@@ -302,7 +302,7 @@ def test_random_numbers_have_the_tensors_type(boards: Callable[[str], Served]) -
             fill(3)
 
 
-def test_damaged_packets_about_files_are_refused(boards: Callable[[str], Served]) -> None:
+def test_damaged_packets_about_files_are_refused(boards: Callable[[str], BoardServer]) -> None:
     with RawClient(boards("host").port, boards("host").key).greet() as client:
         client.request(init_packet())
         (upload,) = struct.unpack_from("<Q", client.request(_name_packet(9, b"tvm.rpc.server.upload")), 12)
@@ -320,7 +320,7 @@ def _name_packet(code: int, name: bytes) -> bytes:
 
 
 def test_process_runs_modules_of_this_computer_only(tmp_path: Path, modules: Callable[[str], Path]) -> None:
-    with served(tmp_path, "--board", "host", "--listen", "0.0.0.0", "--anyone") as board, connect(board) as remote:
+    with serve_board(tmp_path, "--board", "host", "--listen", "0.0.0.0", "--anyone") as board, connect(board) as remote:
         remote.upload(str(modules("c")))
         with pytest.raises(Exception, match="runs on this computer, and anybody may connect"):
             remote.load_module("c.tar")

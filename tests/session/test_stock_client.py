@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.session.board_server import MODEL, BoardServer, serve_board
 from tests.session.raw_client import RawClient, init_packet
-from tests.session.served import MODEL, Served, served
 from utvm.compiler import Library, compile_model, load
 from utvm.compiler.host import reference
 from utvm.paths import ROOT
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("serve"), "--board", "host") as board:
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoardServer]:
+    with serve_board(tmp_path_factory.mktemp("serve"), "--board", "host") as board:
         yield board
 
 
@@ -39,7 +39,7 @@ def library() -> Library:
 
 
 @pytest.fixture
-def remote(host: Served) -> Iterator[Any]:
+def remote(host: BoardServer) -> Iterator[Any]:
     from tvm import rpc
 
     # As in every tutorial.
@@ -176,18 +176,18 @@ def test_unknown_function_is_an_error(remote: Any) -> None:
         remote.get_function("nope")
 
 
-def raw_client(host: Served) -> RawClient:
+def raw_client(host: BoardServer) -> RawClient:
     return RawClient(host.port, host.key).greet()
 
 
-def test_another_version_of_the_protocol_is_refused(host: Served) -> None:
+def test_another_version_of_the_protocol_is_refused(host: BoardServer) -> None:
     with raw_client(host) as client:
         reply = client.request(init_packet("0.7.0"))
     assert struct.unpack_from("<i", reply) == (5,)
     assert b"the board speaks RPC protocol 0.8.0, the client 0.7.0" in reply
 
 
-def test_handle_or_tensor_freed_twice_is_refused(host: Served) -> None:
+def test_handle_or_tensor_freed_twice_is_refused(host: BoardServer) -> None:
     client = raw_client(host)
     client.request(init_packet())
     name = b"utvm.run"
@@ -210,7 +210,7 @@ def test_handle_or_tensor_freed_twice_is_refused(host: Served) -> None:
     client.socket.close()
 
 
-def test_thousand_connections_cost_nothing(host: Served) -> None:
+def test_thousand_connections_cost_nothing(host: BoardServer) -> None:
     def usage() -> tuple[int, int, int]:
         (server,) = psutil.Process(host.process.pid).children()  # of inv
         (board,) = server.children()
@@ -239,7 +239,7 @@ def test_thousand_connections_cost_nothing(host: Served) -> None:
 
 def test_server_of_a_lost_board_reports_it_and_ends(tmp_path: Path) -> None:
     """It served for ever, and told each client that a command of the emulator failed."""
-    with served(tmp_path, "--board", "mps2-an500") as board:
+    with serve_board(tmp_path, "--board", "mps2-an500") as board:
         (emulator,) = [
             child
             for child in psutil.Process(board.process.pid).children(recursive=True)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.cli.running import inv
-from tests.session.served import served
+from tests.session.board_server import serve_board
 from tests.session.test_tracker import stock_tracker
 from utvm import boards
 from utvm.base.process.run import free_port
@@ -156,7 +156,7 @@ def test_lost_board_costs_a_retry(tmp_path: Path) -> None:
         folders = [tmp_path / name for name in ("one", "other")]
         for folder in folders:
             folder.mkdir()
-        boards = [stack.enter_context(served(folder, "--board", "host", *where)) for folder in folders]
+        boards = [stack.enter_context(serve_board(folder, "--board", "host", *where)) for folder in folders]
         command = [ROOT / "inv", "model.tune", DIGITS / "digits.onnx", "--board", "host", "--trials", "24"]
         tuning = subprocess.Popen([*command, "--log", log, *where], stdout=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 300
@@ -180,7 +180,7 @@ def test_hanging_server_is_abandoned(tmp_path: Path) -> None:
         folders = [tmp_path / name for name in ("one", "other")]
         for folder in folders:
             folder.mkdir()
-        first, _ = (stack.enter_context(served(folder, *where)) for folder in folders)
+        first, _ = (stack.enter_context(serve_board(folder, *where)) for folder in folders)
         tracked = stack.enter_context(TrackerMeasurer(address, "host", board, model, limit=15))
         while tracked.board_count() < 2:
             time.sleep(0.1)

@@ -8,7 +8,7 @@ import pytest
 
 from hil_tests.bitstreams import DATA, build_bitstream
 from models.tflite_reference import tflite_micro
-from tests.session.served import MODEL, served
+from tests.session.board_server import MODEL, serve_board
 from utvm import vta
 from utvm.errors import ConfigError
 
@@ -24,7 +24,7 @@ def test_bitstream_is_sent_to_a_served_board(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "vta.bit").write_bytes(build_bitstream(data=DATA + bytes(4_045_564 - len(DATA))))
     (tmp_path / "other.bit").write_bytes(build_bitstream(part=b"7a35tcpg236"))
     array = np.random.default_rng(0).integers(-128, 128, (1, 8, 8, 1), np.int8)
-    with served(tmp_path, "--board", "pynq-z1:driver=qemu", "--set", "accelerator=all") as board:
+    with serve_board(tmp_path, "--board", "pynq-z1:driver=qemu", "--set", "accelerator=all") as board:
         remote = rpc.connect(board.address, board.port)
         remote.get_function("utvm.set_input")(0, tvm.runtime.tensor(array, remote.cpu()))
         with pytest.raises(Exception, match=r"VTA: instruction 0 \(load .*the logic is empty: board.program-fpga"):

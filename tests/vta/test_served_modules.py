@@ -12,7 +12,7 @@ from test_vector_add import vector_add
 from three_vtas import CONFIGURATIONS
 
 from hil_tests.bitstreams import build_bitstream
-from tests.session.served import served
+from tests.session.board_server import serve_board
 from utvm import vta
 from utvm.compiler.targets.vta import layout
 from utvm.compiler.targets.vta.operators import Matmul, Requantise
@@ -44,7 +44,7 @@ def test_operators_run_on_a_served_board(
     (tmp_path / "vta.bit").write_bytes(build_bitstream())
     monkeypatch.setenv("UTVM_VTA_CONFIG", str(on_pynq("vta_config", tmp_path)))
     env, small = vta.get_env(), vta.get_env(str(on_pynq("small", tmp_path)))
-    with served(tmp_path, "--board", "pynq-z1:driver=qemu") as board:
+    with serve_board(tmp_path, "--board", "pynq-z1:driver=qemu") as board:
         monkeypatch.setenv("VTA_RPC_HOST", board.address)
         monkeypatch.setenv("VTA_RPC_PORT", str(board.port))
         remote = vta.connect(env)

@@ -16,7 +16,7 @@ MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 _START = 240.0
 
 
-class Served:
+class BoardServer:
     """A running ``board.serve``."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
@@ -33,12 +33,13 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *options: str) -> Iterator[Served]:
+def serve_board(folder: Path, *options: str) -> Iterator[BoardServer]:
+    """Serve a board for the length of a ``with`` block; yield the server when it is ready."""
     log = folder / "serve.log"
     command = [ROOT / "inv", "board.serve", "--port", "0", "--model", MODEL, *options]
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, text=True) as process:
         try:
-            yield Served(process, log)
+            yield BoardServer(process, log)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
