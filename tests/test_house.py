@@ -114,6 +114,11 @@ def test_tasks_file_is_short_and_lists_commands_only() -> None:
     _run(sys.executable, "-c", f"import sys, tasks; sys.exit(' '.join({heavy} & set(sys.modules)) or 0)")
 
 
+def test_import_of_the_package_loads_nothing_heavy() -> None:
+    heavy = "{'numpy', 'rich', 'tvm', 'utvm.boards', 'utvm.session'}"
+    _run(sys.executable, "-c", f"import sys, utvm; sys.exit(' '.join({heavy} & set(sys.modules)) or 0)")
+
+
 # Code that may start a Python, and the files that may contain it.
 _STARTS_PYTHON = {
     "sys.executable": {"utvm/base/process/interpreter.py", "utvm/boards/described/pyocd.py"},

@@ -4,6 +4,8 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -37,6 +39,27 @@ def test_package_is_for_the_cpu_of_a_board(tmp_path: Path) -> None:
             "row": "arm-none-eabi/cortex-m7-fpv5-sp",
         }
         assert content["calls"][0]["kernel"] == "DSP extension: two products in an instruction"
+
+
+_LACKS = """
+import sys
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("_pytest", "pytest", "unicorn", "usb", "libusb_package"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Lacking())
+from utvm.__main__ import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_models_are_compiled_without_what_boards_and_suites_need(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _LACKS, "model.package", MODEL, "--output", tmp_path / "digits.tar"]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert completed.returncode == 0 and (tmp_path / "digits.tar").exists(), completed.stderr
 
 
 @pytest.mark.slow

@@ -13,10 +13,12 @@ from rich.text import Text
 
 from utvm import boards, firmware
 from utvm.base.process import peer, service
+from utvm.base.text.progress import ProgressLine
 from utvm.boards import Board, accelerators, bitstream
 from utvm.cli.choices import ModelChoice
-from utvm.cli.compiling import compiling, load_model
+from utvm.cli.compiling import load_model
 from utvm.cli.output import OUT, logs_of
+from utvm.compiler import bounded
 from utvm.drivers import drivers_for
 from utvm.environment.machine import libvirt
 from utvm.errors import ConfigError, DoesNotFitError
@@ -36,19 +38,20 @@ _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 def list_fitting(choice: ModelChoice) -> None:
     model = load_model(choice)
     fitting: list[dict[str, Any]] = []
-    for name in boards.names():
-        board = boards.load(name)
-        if not board.memory:
-            continue
+    known = [board for board in map(boards.load, boards.names()) if board.memory]
+    line = ProgressLine(f"compiling and linking: board 0 of {len(known)}")
+    for number, board in enumerate(known):
+        line.begin(f"compiling and linking: board {number} of {len(known)}")
         try:
-            with compiling(model.origin):
+            with bounded.looked_at(line.show):
                 library = firmware.compile_for(board, model)
             image = firmware.build(board, [library], executor_for(board.capabilities))
         except DoesNotFitError as error:
-            fitting.append({"name": name, "fits": False, "why": error.message})
+            fitting.append({"name": board.name, "fits": False, "why": error.message})
         else:
             sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
-            fitting.append({"name": name, "fits": True, **sizes})
+            fitting.append({"name": board.name, "fits": True, **sizes})
+    line.close()
     OUT.table(
         *("board", "fits", ">flash", ">RAM", "reason"),
         rows=[

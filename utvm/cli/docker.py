@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 
 from utvm.cli import choices, progress, task
-from utvm.cli.output import OUT
+from utvm.cli.output import OUT, print_step
 
 if TYPE_CHECKING:
     from utvm.environment.container import ContainerAccess
@@ -32,7 +32,7 @@ _PROBE = {
 def build(_: Context, image: choices.ImageChoice, export_only: bool = False) -> None:
     """Build the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
-    from utvm.environment.builds import check_key, make_image, sign
+    from utvm.environment.builds import IMAGE_FOLDER, announce_image, check_key, make_image, sign
     from utvm.environment.locked import load_lock_files
 
     check_key(image.sign)
@@ -40,6 +40,8 @@ def build(_: Context, image: choices.ImageChoice, export_only: bool = False) -> 
     with contextlib.ExitStack() as stack:
         # Connect first: a missing engine is reported at once.
         client = None if export_only else stack.enter_context(engine.connect())
+        if image.no_cache or not IMAGE_FOLDER.exists():
+            announce_image(locked, print_step)
         step = stack.enter_context(progress.show("fetching"))
         result = make_image(locked, step, *image.source, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, result)):

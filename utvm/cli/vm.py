@@ -12,7 +12,7 @@ from invoke.context import Context
 
 from utvm.base.storage.files import check_folder
 from utvm.cli import choices, docker, progress, task
-from utvm.cli.output import OUT
+from utvm.cli.output import OUT, print_step
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT, work
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
@@ -31,6 +31,8 @@ def box(_: Context, image: choices.ImageChoice) -> None:
 
     builds.check_key(image.sign)
     locked = load_lock_files()
+    if image.no_cache or not builds.BOX_FOLDER.exists():
+        builds.announce_box(locked, print_step)
     with progress.show("fetching") as step:
         result = builds.make_box(locked, step, *image.source, image.no_cache)
     OUT.print(f"box          sha256:{result.digest}")

@@ -147,9 +147,6 @@ def _catalogue(locked: Locked, digest: str) -> str:
 
 IMAGE_FOLDER = paths.ROOT / "build" / "environment"
 BOX_FOLDER = paths.ROOT / "build" / "box"
-# On two idle cores with an empty cache (benchmarks/README.md), rounded up.
-_IMAGE_MINUTES = 2
-_BOX_MINUTES = 3
 _LOCK_TIMEOUT = 3600.0  # Seconds that another process may take to build it.
 _MB = 1_000_000
 
@@ -190,7 +187,7 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
         with hold_alone(what, "wait for its end", _LOCK_TIMEOUT, lambda who: say(f"waiting: {what}, {who}")):
             # Another process may have built it meanwhile.
             if not engine.has_tag(client, name):
-                _announce("container image", locked.packages, _IMAGE_MINUTES, say)
+                announce_image(locked, say)
                 image = make_image(locked, say)
                 say("loading it into the engine")
                 engine.load_image(client, image)
@@ -198,8 +195,17 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
 
 
 def make_missing_box(locked: Locked, say: Progress) -> None:
-    _announce("box", locked.machine_packages, _BOX_MINUTES, say)
+    announce_box(locked, say)
     make_box(locked, say)
+
+
+def announce_image(locked: Locked, say: Progress) -> None:
+    # Minutes on two idle cores with an empty cache (benchmarks/README.md), rounded up.
+    _announce("container image", locked.packages, 2, say)
+
+
+def announce_box(locked: Locked, say: Progress) -> None:
+    _announce("box", locked.machine_packages, 3, say)
 
 
 def _announce(

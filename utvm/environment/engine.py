@@ -6,8 +6,10 @@ starter ends. If the guard is killed too, :func:`remove_orphans` removes the con
 """
 
 import contextlib
+import fcntl
 import http
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,24 +24,46 @@ import docker.errors
 import requests
 
 from utvm.base.process.interpreter import python_command
+from utvm.base.process.service import Service
+from utvm.base.storage.files import create_own_folder, open_regular
+from utvm.base.storage.lock import hold
 from utvm.environment.image import Image, write_archive
+from utvm.environment.machine.libvirt import FOLDER, SYSTEMD
 from utvm.errors import ProvisionError, UtvmError
 
 _REQUEST_TIMEOUT = 600  # Seconds; a busy machine loads an image slowly.
+_START_SECONDS = 60.0
+_SOCKET = "/var/run/docker.sock"
 
 
 @contextlib.contextmanager
 def connect() -> Iterator[docker.DockerClient]:
-    address = os.environ.get("DOCKER_HOST", "/var/run/docker.sock")
+    """Connect to the engine; one that is installed is started, if needed, and ends with the last command."""
+    address = os.environ.get("DOCKER_HOST", _SOCKET)
     try:
-        client = docker.from_env(timeout=_REQUEST_TIMEOUT)
-        try:
+        with contextlib.ExitStack() as stack:
+            if not (SYSTEMD.exists() or "DOCKER_HOST" in os.environ or os.geteuid()) and shutil.which("dockerd"):
+                stack.enter_context(_started())
+            client = stack.enter_context(contextlib.closing(docker.from_env(timeout=_REQUEST_TIMEOUT)))
             client.ping()
             yield client
-        finally:
-            client.close()
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise _translate(error, address) from error
+
+
+@contextlib.contextmanager
+def _started() -> Iterator[None]:
+    create_own_folder(FOLDER)
+    log, health = FOLDER / "dockerd.log", "API listen on"
+    with open(FOLDER / "engine", "w", opener=open_regular) as users, contextlib.ExitStack() as stack:
+        with hold("dockerd", patience=_START_SECONDS), socket.socket(socket.AF_UNIX) as connection:
+            fcntl.flock(users, fcntl.LOCK_SH)
+            if connection.connect_ex(_SOCKET):
+                engine = Service("dockerd", ["dockerd"], log=log, health=health, error=ProvisionError, stop_timeout=30)
+                stack.enter_context(engine)
+                # Wait for other commands that use it.
+                stack.callback(fcntl.flock, users, fcntl.LOCK_EX)
+        yield
 
 
 def has_image(client: docker.DockerClient, image: Image) -> bool:
@@ -96,9 +120,8 @@ def _translate(error: Exception, address: str) -> ProvisionError:
             "join its group (sudo usermod -aG docker $USER, then log in again), or use a rootless engine",
         )
     if any(word in text for word in ("Connection refused", "ConnectionRefused", "No such file", "FileNotFound")):
-        return ProvisionError(
-            f"no Docker engine answers at {address}", "start it (sudo systemctl start docker), or set DOCKER_HOST"
-        )
+        start = "sudo systemctl start docker" if SYSTEMD.exists() else "as root: dockerd"
+        return ProvisionError(f"no Docker engine answers at {address}", f"start it ({start}), or set DOCKER_HOST")
     if "no space left on device" in text:
         return ProvisionError("the Docker engine's disk is full", "free space: docker system prune")
     return ProvisionError(f"the Docker engine at {address}: {text.splitlines()[0] if text else type(error).__name__}")

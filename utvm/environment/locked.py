@@ -80,7 +80,7 @@ def _disk_error(error: OSError, parent: Path) -> ProvisionError:
 
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
-_BATCH = 40  # Files per start of apt; a failed batch keeps its complete files.
+_BATCH = 10  # Files per start of apt; a failed batch keeps its complete files.
 _FETCH_TIMEOUT = 1800.0
 
 LockedPackage = DebianPackage | Wheel

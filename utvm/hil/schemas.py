@@ -10,10 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-from jsonschema.exceptions import best_match
-from jsonschema.validators import validator_for
-
 from utvm.base.storage.files import write_whole
 from utvm.errors import ConfigError
 from utvm.hil.figures import FIGURES
@@ -50,6 +46,9 @@ def load_schema(path: Path) -> dict[str, Any]:
 
 
 def check_schema(content: Mapping[str, Any], path: Path) -> None:
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import validator_for
+
     # Not jsonschema.validate: it also checks the schema, which is slow and done in tests.
     schema = load_schema(path)
     if error := best_match(validator_for(schema)(schema).iter_errors(content)):
@@ -110,9 +109,11 @@ def read_report(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: is a report of version {version!r}, and this utvm reads versions {known}", "update utvm"
         )
+    from jsonschema import ValidationError
+
     try:
         check_schema(content, _SCHEMAS[version])
-    except jsonschema.ValidationError as error:
+    except ValidationError as error:
         raise ConfigError(
             f"{path}: {error.json_path}: {error.message}", f"{_SCHEMAS[version].name} describes a report"
         ) from error

@@ -198,14 +198,6 @@ class Row:
     ms: float | None = None
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A figure in the picture: title with unit, and per row the text and the length, 0 to 1."""
-
-    title: str
-    bars: Sequence[tuple[Row, str, float]]
-
-
 class Comparison(tuple[Row, ...]):
     """Rows, which a notebook shows as a picture."""
 
@@ -245,14 +237,14 @@ def draw(rows: Sequence[Row]) -> str:
         _panel("accuracy, %", [(row, None if row.accuracy is None else 100 * row.accuracy) for row in rows]),
     ]
     models = list(dict.fromkeys(row.model for row in rows))
-    panels_drawn = [panel for panel in panels if panel.bars]
+    panels_drawn = [panel for panel in panels if panel["bars"]]
     return (
         templates_of("utvm.session", html=True)
         .get_template("compare.svg.j2")
         .render(
             panels=panels_drawn,
             models=models,
-            height=sum(40 + 36 * len(panel.bars) for panel in panels_drawn),
+            height=sum(40 + 36 * len(panel["bars"]) for panel in panels_drawn),
             shortened=_shorten,
         )
     )
@@ -266,7 +258,9 @@ def _shorten(name: str, width: int = _WIDTH) -> str:
     return text
 
 
-def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> Panel:
+def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> dict[str, Any]:
+    """Return a figure of the picture: title with unit, and per row the text and the length, 0 to 1."""
     known = [(row, value) for row, value in values if value is not None]
     largest = max((value for _, value in known), default=0.0) or 1.0
-    return Panel(title, [(row, f"{value:,.1f}".removesuffix(".0"), value / largest) for row, value in known])
+    bars = [(row, f"{value:,.1f}".removesuffix(".0"), value / largest) for row, value in known]
+    return {"title": title, "bars": bars}

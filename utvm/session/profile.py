@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from utvm import pages
 from utvm.compiler import Library
@@ -173,26 +174,6 @@ def _live_bytes(library: Library, step: int) -> int:
     return total
 
 
-@dataclass(frozen=True)
-class Flame:
-    x: float
-    width: float
-    row: int
-    colour: str
-    label: str
-    hint: str
-
-
-@dataclass(frozen=True)
-class StepBar:
-    """Arena use of a step: width is its count, height its bytes."""
-
-    x: float
-    width: float
-    height: float
-    hint: str
-
-
 def render(profile: Profile) -> str:
     return (
         pages.pages_of("utvm.session")
@@ -201,7 +182,7 @@ def render(profile: Profile) -> str:
     )
 
 
-def _boxes(profile: Profile) -> list[Flame]:
+def _boxes(profile: Profile) -> list[dict[str, Any]]:
     """Return boxes in three rows: the model, adjacent steps of one kind, each step."""
     colours = _kinds(profile)
     boxes = [_box(profile, 0, 0, profile.total, profile.model, "whole")]
@@ -220,20 +201,22 @@ def _kinds(profile: Profile) -> dict[str, str]:
     return {kind: f"c{number % _COLOURS}" for number, kind in enumerate(kinds)}
 
 
-def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> Flame:
+def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> dict[str, Any]:
     unit = _WIDTH / max(profile.total, 1)
     width = count * unit
     hint = f"{name}: {count:,} {profile.unit}, {100 * count / max(profile.total, 1):.1f} %"
-    return Flame(round(begin * unit, 2), round(width, 2), row, colour, pages.label_in(width, name), hint)
+    place = {"x": round(begin * unit, 2), "width": round(width, 2), "row": row}
+    return {**place, "colour": colour, "label": pages.label_in(width, name), "hint": hint}
 
 
-def _bars(profile: Profile) -> list[StepBar]:
+def _bars(profile: Profile) -> list[dict[str, Any]]:
     unit = _WIDTH / max(profile.total, 1)
     begins = itertools.accumulate((step.count for step in profile.steps), initial=0)
 
-    def bar(begin: int, step: MeasuredStep) -> StepBar:
+    def bar(begin: int, step: MeasuredStep) -> dict[str, Any]:
         height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
         hint = f"{step.label}: {step.live_bytes:,} B"
-        return StepBar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
+        x, width = round(begin * unit, 2), round(step.count * unit, 2)
+        return {"x": x, "width": width, "height": round(height, 2), "hint": hint}
 
     return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]

@@ -254,16 +254,8 @@ class ModuleBoard:
         objects = cache.Cache(READY).directory
         objects.mkdir(parents=True, exist_ok=True)
         accelerator_files = accelerator_of(base.board).reads if base.board.accelerator else ()
-        readable = (
-            PACKAGE,
-            DATA / "toolchains",
-            DATA / "docs",
-            base.board.directory,
-            base.elf,
-            objects,
-            folder,
-            *accelerator_files,
-        )
+        places = (PACKAGE, DATA / "toolchains", DATA / "docs", base.board.directory, base.elf, objects, folder)
+        readable = (*places, *accelerator_files)
         confined = landlock.can_confine()
 
         def build_module() -> Firmware:

@@ -16,16 +16,8 @@ NEWTON = (1515870810, -1010580540)
 """48/17 and -32/17 with 29 fractional bits: initial guess of 1 / d and its slope."""
 
 _EXP_MINUS_EIGHTH, _ONE_THIRD = 1895147668, 715827883  # 31 fractional bits.
-# exp(-2^exponent) with 31 fractional bits.
-_EXPONENTIALS = (
-    (-2, 1672461947),
-    (-1, 1302514674),
-    (0, 790015084),
-    (1, 290630308),
-    (2, 39332535),
-    (3, 720401),
-    (4, 242),
-)
+# Exponents from -2, and exp(-2^exponent) with 31 fractional bits.
+_EXPONENTIALS = tuple(enumerate((1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242), -2))
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:

@@ -282,7 +282,7 @@ def network_address() -> str:
 
 FOLDER = Path("/run/utvm")
 """Process ids, logs and locks of our daemons."""
-_SYSTEMD = Path("/run/systemd/system")
+SYSTEMD = Path("/run/systemd/system")
 # In start order.
 _DAEMONS = ("virtlogd", "libvirtd")
 _DAEMON_SECONDS = 60.0
@@ -333,7 +333,7 @@ def _ensure(say: Callable[[str], None]) -> bool:
         return False
     if not error.nobody_answers:
         raise error
-    if _SYSTEMD.exists():
+    if SYSTEMD.exists():
         raise ProvisionError(error.message, "start it: sudo systemctl start libvirtd")
     if os.geteuid() != 0:
         raise ProvisionError(error.message, "start it as root: sudo virtlogd --daemon && sudo libvirtd --daemon")

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from serial.tools import list_ports
 
 from utvm.errors import ProbeError
-from utvm.probe.usb import libusb, sysfs
+from utvm.probe.usb import sysfs
 
 _ProbeT = TypeVar("_ProbeT")
 
@@ -121,7 +121,11 @@ def _with_readable_serial(probe: Probe) -> Probe:
 
 
 def _source() -> Source:
-    return sysfs if sysfs.DEVICES.is_dir() else libusb
+    if sysfs.DEVICES.is_dir():
+        return sysfs
+    from utvm.probe.usb import libusb  # needs pyusb
+
+    return libusb
 
 
 def serial_ports(serial: str, interface: int | None = None, usb_path: str = "") -> tuple[str, ...]:
