@@ -23,7 +23,7 @@ _COMMANDS = (
     ("model.run", "models/digits/digits.onnx", "--board", "host"),
     ("hil", "--board", "host", "--suite", "health"),
 )
-# A user without an entry in passwd, who may read every file and write none of ours.
+# A user without an entry in passwd, who may read every file and write none of the project's.
 _STRANGER = (
     *("setpriv", "--reuid=23456", "--regid=23456", "--clear-groups"),
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),

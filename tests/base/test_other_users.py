@@ -139,7 +139,7 @@ def test_coordinator_of_another_user_must_be_named(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_tracker(tmp_path: Path) -> None:
-    """TVM's own tracker serves everyone; ours needs ``tracker._tracker_server`` to take a listening socket."""
+    """TVM's own tracker serves everyone; utvm's needs ``tracker._tracker_server`` to take a listening socket."""
     with _run([sys.executable, "-m", "utvm.tuning.tracker"], "the tracker listens on port") as process:
         addresses = listening_addresses(process.pid)
         assert connect_as_other_user(addresses, 200) == set()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs commands with scarce disk space, permissions, files or memory, and checks what holds for each of them.
+"""Runs commands with scarce disk space, permissions, files or memory, and checks the rules for all of them.
 
-A process has mounts of its own here: a full or read-only disk is a real one, and the limits are the kernel's.
+Each process has its own mounts: a full or read-only disk is a real one, and the limits are the kernel's.
 """
 
 import os

@@ -136,7 +136,7 @@ def test_memory_regions_change_no_output() -> None:
 
 
 @pytest.mark.nightly
-def test_boards_report_what_a_model_needs(tmp_path: Path) -> None:
+def test_boards_report_the_needs_of_a_model(tmp_path: Path) -> None:
     weights = np.ones((512, 1024), np.float32)  # 2 MiB: more than one board's flash, less than another's
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],

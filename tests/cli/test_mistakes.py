@@ -17,7 +17,7 @@ from utvm.paths import ROOT
 _QUICK, _ALL = 40, 500
 _CONTEXTS = {str(context.name): context for context in namespace.to_contexts()}
 _MODEL = str(ROOT / "models" / "digits" / "digits_int8.tflite")
-# Of their other options they first refuse what is missing.
+# These commands first report a missing option.
 _BOARD_FIRST = ("hil", "board.check", "board.reset", "board.monitor", "model.run", "model.eval", "model.profile")
 
 
@@ -119,7 +119,7 @@ def test_mistake_gives_the_nearest_name(words: str, hint: str, monkeypatch: pyte
     assert code == 2 and f"\n  hint: {hint}" in text, text
 
 
-def test_help_begins_with_what_people_use() -> None:
+def test_help_begins_with_common_commands() -> None:
     listed = _run(["-h"])[1]
     assert listed.index("Quick start:") < listed.index("  hil ") < listed.index("--board-path")
     options = re.findall(r"^  (?:-\w \S+, )?--([\w-]+)", _run(["model.run", "-h"])[1], re.MULTILINE)

@@ -87,7 +87,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.mark.slow
-def test_waiting_command_gets_the_board_and_others_name_the_holder(desk: Desk, tmp_path: Path) -> None:
+def test_waiting_command_gets_the_board(desk: Desk, tmp_path: Path) -> None:
     waiting_log, impatient_log = tmp_path / "waits.txt", tmp_path / "hurries.txt"
     suites = ("hil", "--suite=health", f"--report-dir={tmp_path / 'reports'}")
     with lock.hold(f"st-link {desk.serial}"):

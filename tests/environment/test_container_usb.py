@@ -80,7 +80,7 @@ def _access(board: str, serial: str) -> ContainerAccess:
     return usb_access(probes_for(boards.load(board) if board else None, serial))
 
 
-def test_container_gets_only_the_probe_s_serial_port(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_gets_only_the_probes_serial_port(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = [_Port("/dev/ttyACM0", "LEFT", "1-1:1.2"), _Port("/dev/ttyACM1", "RIGHT", "1-2:1.2")]
     monkeypatch.setattr(usb_module.list_ports, "comports", lambda: ports)
     assert _access("", "RIGHT").devices == ("/dev/ttyACM1",)

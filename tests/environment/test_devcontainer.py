@@ -16,7 +16,7 @@ _USB = '// "--mount='
 
 
 def _settings(text: str) -> dict[str, Any]:
-    """Read JSON with comments; ours are on lines of their own."""
+    """Read JSON with comments, which are on separate lines."""
     return dict(json.loads(re.sub(r"(?m)^\s*//.*$", "", text)))
 
 

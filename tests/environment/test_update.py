@@ -85,7 +85,7 @@ def mirror() -> Iterator[tuple[dict[str, str], Recipe]]:
         ("lib-dev", {"lib", "lib-dev", "old"}, set()),
     ],
 )
-def test_update_changes_only_what_it_forces(
+def test_update_changes_only_required_packages(
     mirror: tuple[dict[str, str], Recipe], update: str, newer: set[str], new: set[str]
 ) -> None:
     bases, recipe = mirror

@@ -125,7 +125,7 @@ def test_board_of_an_absent_host_is_not_leased(farm: Farm) -> None:
 
 
 def test_lease_holder_that_dies_in_line_is_replaced_once(farm: Farm) -> None:
-    """Seen in a nightly run as a board without a verdict, which nobody had leased."""
+    """In a nightly run, it left a board without a verdict and without a lease."""
     with farm.client() as client:
         client.call("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
         with farm.start("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:

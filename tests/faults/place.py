@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locations of the campaign's runs: what all of them have in common."""
+"""Locations of the campaign's runs: their common parts."""
 
 import contextlib
 import time

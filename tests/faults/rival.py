@@ -91,7 +91,7 @@ class Rival:
         with LeaseHolder(self._farm.address, {"board": "host"}, 5, log, lambda _: None) as leasing:
             lease, lost = leasing.wait(), threading.Event()
             lease.when_lost(lost.set)
-            # Like every run of ours: a run that lost its lease may still be ending.
+            # As in every run here, a run that lost its lease may still be ending.
             fence = Path(str(lease.board["work"])) / f"{lease.place}.lock"
             fence.parent.mkdir(parents=True, exist_ok=True)
             with fence.open("w") as handle:

@@ -36,7 +36,7 @@ def _png(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 4, 3), (1, 3, 5, 4), (5, 4, 3), (3, 5, 4)])
-def test_colours_have_the_model_s_layout(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_colours_have_the_models_layout(shape: tuple[int, ...], tmp_path: Path) -> None:
     _RGB.save(tmp_path / "a.png")
     (read,) = read_pictures(str(tmp_path / "a.png"), Tensor("x", shape, "uint8"), "")
     ordered = _COLOURS.transpose(2, 0, 1) if 3 in (shape[0], shape[1]) else _COLOURS

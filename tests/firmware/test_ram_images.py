@@ -151,7 +151,7 @@ def test_standing_alone_image_cannot_be_in_ram(board: Board, doubler: Library) -
 
 
 @pytest.mark.slow
-def test_rpc_image_has_its_data_in_the_layout_s_region(board: Board, doubler: Library) -> None:
+def test_rpc_image_has_its_data_in_the_layouts_region(board: Board, doubler: Library) -> None:
     """DMA fetches the console's bytes, and does not reach every memory of the chip."""
     image = firmware.build(board, [doubler], "rpc", in_ram=True)
     places = {section.name: image.region_of(section.address) for section in image.sections}

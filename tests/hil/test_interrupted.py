@@ -49,7 +49,7 @@ def test_ctrl_c_releases_the_board_and_completes_the_report(
         (_PASSING, "sessionfinish(session)"),
         # The interruption counts also without a test.
         pytest.param("raise ValueError", "sessionfinish(session)", marks=pytest.mark.slow),
-        # Between pytest's last message and ours.
+        # Between pytest's last message and utvm's.
         pytest.param(_PASSING, "runtestloop(session)", marks=pytest.mark.slow),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outcomes of a run: passes, failures and infrastructure trouble, up to the exit code."""
+"""The outcomes of a run: passes, failures and infrastructure errors, up to the exit code."""
 
 import pytest
 

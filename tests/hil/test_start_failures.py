@@ -11,7 +11,7 @@ _PASSING = "def test_one(board):\n    assert board.resets == 1\n"
 
 
 def test_early_interrupt_reports_no_start(run_suite: Runner) -> None:
-    """Other plugins start after ours unless it lets them go first; a run that has printed its id owes a report."""
+    """Other plugins start after utvm's unless it lets them go first; a run with a printed id must write a report."""
     plugin = "import signal\ndef pytest_sessionstart(): signal.raise_signal(signal.SIGTERM)\n"
     completed = run_suite(_PASSING, files={"conftest.py": plugin})
     assert (", run 2" in completed.stdout) == (completed.reports / "latest").exists()

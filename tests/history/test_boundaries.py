@@ -88,7 +88,7 @@ def test_page_has_the_charts_that_change_most(history: sqlite3.Connection) -> No
     assert page.charts[0].lines[0].steps == 2
 
 
-def test_pages_draw_steps_and_a_month_s_tests(history: sqlite3.Connection, tmp_path: Path) -> None:
+def test_pages_draw_steps_and_a_months_tests(history: sqlite3.Connection, tmp_path: Path) -> None:
     month = _NEWEST - 30 * _DAY
     infrastructure = {"test_a": "infrastructure"}
     runs = {month - 1: 7, month: 4, month + 3 * _DAY: 4, month + 15 * _DAY: 8, _NEWEST: 6}

@@ -30,7 +30,7 @@ def test_udev_rules_cover_every_probe_and_no_other() -> None:
     modes = re.findall(r'MODE="(\d+)"', text)
     assert modes
     assert all(mode.endswith("0") for mode in modes)
-    # udev reads the files by name: OpenOCD's before ours, and the file that grants access after.
+    # udev reads the files by name: OpenOCD's before utvm's, and the file that grants access after it.
     assert sorted(["60-openocd.rules", udev.NAME, "73-seat-late.rules"])[1] == udev.NAME
 
 

@@ -46,7 +46,7 @@ def _picture(folder: Path) -> tuple[Path, bytes]:
     ("platform", "board"),
     [*_DAILY, *(pytest.param(*case, marks=pytest.mark.nightly) for case in _ALL if case not in _DAILY)],
 )
-def test_project_builds_and_computes_the_reference_s_outputs(tmp_path: Path, platform: str, board: str) -> None:
+def test_project_builds_and_computes_reference_outputs(tmp_path: Path, platform: str, board: str) -> None:
     tmp_path /= "a folder für Projekte"
     tmp_path.mkdir()
     picture, expected = _picture(tmp_path)

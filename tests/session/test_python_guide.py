@@ -40,7 +40,7 @@ def test_models_alternate_and_a_closed_board_is_an_error() -> None:
         first.run(sample)
 
 
-def test_a_float_model_is_quantised_compared_profiled_and_packaged(tmp_path: Path) -> None:
+def test_float_model_is_quantised_compared_and_packaged(tmp_path: Path) -> None:
     samples = np.load(DATA / "models" / "digits" / "samples.npz")
     x, labels = samples["x"][:40], samples["labels"][:40]
     with utvm.load(_DIGITS) as model:

@@ -238,7 +238,7 @@ def test_thousand_connections_cost_nothing(host: BoardServer) -> None:
 
 
 def test_server_of_a_lost_board_reports_it_and_ends(tmp_path: Path) -> None:
-    """It served for ever, and told each client that a command of the emulator failed."""
+    """It served for ever, and reported a failed command of the emulator to each client."""
     with serve_board(tmp_path, "--board", "mps2-an500") as board:
         (emulator,) = [
             child

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TCP as a transport: nothing hangs, whatever the server does, and errors are reported."""
+"""TCP as a transport: nothing hangs, for any behaviour of the server, and errors are reported."""
 
 import socket
 import struct

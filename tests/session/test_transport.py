@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports, child processes and the console: nothing hangs or remains, whatever the other end does."""
+"""Transports, child processes and the console: nothing hangs or remains, for any behaviour of the other end."""
 
 import os
 import pty

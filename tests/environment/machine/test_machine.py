@@ -325,7 +325,7 @@ def _wait_for(running: "subprocess.Popen[str]", words: str) -> None:
 
 
 @pytest.mark.nightly
-def test_unplugged_probe_is_infrastructure_and_the_next_run_works(up: Real, tmp_path: Path) -> None:
+def test_run_after_an_unplugged_probe_works(up: Real, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     with _start_in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:
         _wait_for(running, "[ 5/")
