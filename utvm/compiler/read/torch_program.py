@@ -59,8 +59,7 @@ def _dtype(node: Any, first: int) -> str:
 def _stored_type(program: Any, node: Any) -> Any:
     signature = program.graph_signature
     names = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
-    name = names.get(node.name)
-    if name is not None:
+    if (name := names.get(node.name)) is not None:
         return program.state_dict.get(name, program.constants.get(name)).detach().cpu().numpy()
     raise CompileError(f"{node.name}: scales that are not constant are not supported")
 
@@ -74,9 +73,8 @@ def _reduction(operator: Callable[..., Any]) -> Callable[..., Any]:
     def convert_node(node: Any, importer: Any) -> Any:
         value, *arguments = node.args
         axes = (arguments[:1] or [None])[0]
-        return importer.block_builder.emit(
-            operator(importer.env[value], None if axes == [] else axes, arguments[1:] == [True])
-        )
+        result = operator(importer.env[value], None if axes == [] else axes, arguments[1:] == [True])
+        return importer.block_builder.emit(result)
 
     return convert_node
 
