@@ -296,6 +296,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "prod.dim_int": _running(torch.prod),
     "scatter.value": lambda a, dim, at, number: a.scatter(dim, at, torch.full(at.shape, number, dtype=a.dtype)),
     "sign": lambda a: a.clone() if a.dtype == torch.bool else None,
+    "select_scatter": lambda a, b, *at: decomposition_table[_overload("select_scatter")](a, b.to(a.dtype), *at),
+    "slice_scatter": lambda a, b, *at: decomposition_table[_overload("slice_scatter")](a, b.to(a.dtype), *at),
     "sort": lambda a, dim=-1, descending=False: torch.topk(a, a.shape[dim], dim, descending),
     "sort.stable": lambda a, stable=None, dim=-1, descending=False: torch.topk(a, a.shape[dim], dim, descending),
     "topk": lambda a, k, dim=-1, top=True, order=True: None if order else torch.topk(a, k, dim, top),
