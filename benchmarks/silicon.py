@@ -26,6 +26,7 @@ from elftools.elf.elffile import ELFFile
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks import seen
+from benchmarks.silicon_programs import COREMARK, EMBENCH, LAYER, LAYERS, LOOP, MAIN, MICROTVM, ONNC, PQM4, SCRIPT
 from utvm import boards
 from utvm.virtual.cortex_m.cycles import qemu_plugin
 from utvm.virtual.machine import BoardModel
@@ -43,157 +44,16 @@ _COREMARK_FILES = ("core_list_join.c", "core_matrix.c", "core_state.c", "core_ut
 RAM = {"stm32f746": (0x20010000, 0x20010000)}  # of data, and the top of the stack; others have one piece
 BOUNDS = {  # of rows whose chip and program match: median, worst, and the part that is within 10 %
     "Cortex-M0 to M4": ("STM32L4R5ZI|STM32F407|Cortex-M4", 5.0, 10.0, 0.0),
-    "Cortex-M33": ("nRF5340", 10.0, 10.0, 0.0),
-    "Cortex-M7, a layer or CoreMark": ("STM32F746.*(conv|pool)|i.MX", 15.0, 15.0, 0.0),
+    "Cortex-M33": ("nRF5340|Cortex-M33", 10.0, 10.0, 0.0),
+    "Cortex-M7, a layer or CoreMark": ("STM32F746.*(conv|pool|CoreMark)|i.MX", 15.0, 15.0, 0.0),
     "Cortex-M7, a network": ("STM32F746.*CIFAR", 5.0, 5.0, 0.0),
     "all": ("", 6.0, 20.0, 0.8),
 }
 CMSIS = ("CMSIS/NN/Source", "CMSIS/NN/Include", "CMSIS/Core/Include")
-_UNLIKE = {"": "", "flash": "flash not modelled", "library": "another C library", "flags": "flags not sure"}
+_UNLIKE = {"": "", "flash": "flash not modelled"}
 PAGE = Path(__file__).parent.parent / "docs" / "time.md"
 PICTURE = PAGE.parent / "img" / "silicon.svg"
 _DHCSR, _DEBUG, _HALTED = 0xE000EDF0, 0xA05F0001, 1 << 17
-_MAIN = """
-#include <stdint.h>
-#include <stddef.h>
-volatile uint32_t cycles;
-#ifndef CYCCNT
-#define CYCCNT 0xE0001004
-#endif
-static uint8_t input[32768] __attribute__((aligned(16))), output[32768] __attribute__((aligned(16)));
-%s
-#define WORD(address) (*(volatile uint32_t *)(address))
-static uint32_t own; /* cycles that the program counted itself */
-static void fill(void) {
-  for (size_t i = 0; i < sizeof input; i++)
-    input[i] = (uint8_t)(i * 2654435761u >> 24);
-#if FLOATS
-  for (size_t i = 0; i < 640; i++)
-    ((float *)input)[i] = (float)(int)(i * 37 %% 256) - 128;
-#endif
-}
-void start(void) {
-  WORD(0xE000ED88) |= 0x00F00000; /* CPACR */
-  __asm volatile("dsb\\nisb");
-  fill();
-  run();
-  fill();
-  WORD(0xE000EDFC) |= 1u << 24; /* DEMCR.TRCENA */
-  WORD(0xE0001FB0) = 0xC5ACCE55; /* DWT_LAR */
-  WORD(0xE0001000) |= 1;
-  const uint32_t before = WORD(CYCCNT);
-  run();
-  cycles = own ? own : WORD(CYCCNT) - before;
-#if SEMIHOSTING
-  char text[] = "00000000";
-  for (int i = 0; i < 8; i++)
-    text[i] = "0123456789abcdef"[cycles >> (28 - 4 * i) & 15];
-  __asm volatile("movs r0, #4; mov r1, %%0; bkpt #0xAB; movs r0, #0x18; ldr r1, =0x20026; bkpt #0xAB"
-                 : : "r"(text) : "r0", "r1", "memory");
-#endif
-  __asm volatile("bkpt #0");
-}
-__attribute__((section(".vectors"), used)) static const uint32_t vectors[] = {STACK, (uint32_t)start};
-"""
-_MICROTVM = """
-#include "tvmgen_default.h"
-static uint8_t workspace[360000] __attribute__((aligned(16)));
-static size_t used;
-void *TVMBackendAllocWorkspace(int type, int id, uint64_t bytes, int code, int bits) {
-  void *const block = workspace + used;
-  (void)type, (void)id, (void)code, (void)bits;
-  used += (bytes + 15) & ~15u;
-  return block;
-}
-int TVMBackendFreeWorkspace(int type, int id, void *block) {
-  (void)type, (void)id;
-  used = (uint8_t *)block - workspace;
-  return 0;
-}
-static void run(void) {
-  void *in = input, *out = output;
-  tvmgen_default_run((struct tvmgen_default_inputs *)&in, (struct tvmgen_default_outputs *)&out);
-}
-"""
-_COREMARK = """
-#include "coremark.h"
-volatile ee_s32 seed1_volatile, seed2_volatile, seed3_volatile = 0x66, seed4_volatile = ITERATIONS, seed5_volatile;
-ee_u32 default_num_contexts = 1;
-static uint32_t begin, own;
-int coremark(void);
-void start_time(void) { begin = *(volatile uint32_t *)CYCCNT; }
-void stop_time(void) { own = (*(volatile uint32_t *)CYCCNT - begin) / ITERATIONS; }
-CORE_TICKS get_time(void) { return own; }
-secs_ret time_in_secs(CORE_TICKS ticks) { return ticks; }
-void portable_init(core_portable *port, int *count, char *arguments[]) { port->portable_id = 1; }
-void portable_fini(core_portable *port) { port->portable_id = 0; }
-int ee_printf(const char *format, ...) { return 0; }
-static void run(void) { coremark(); }
-"""
-_EMBENCH = """
-#include "support.h"
-static uint32_t own;
-static void run(void) {
-  initialise_benchmark();
-  warm_caches(1);
-  const uint32_t begin = *(volatile uint32_t *)CYCCNT;
-  benchmark();
-  own = *(volatile uint32_t *)CYCCNT - begin;
-}
-"""
-_LOOP = """
-static void run(void) {
-  __asm volatile("mov r8, %%0; mov r9, %%0; .rept 100; %s; adds r2, #0; .endr"
-                 : : "r"(input) : "r0", "r1", "r2", "r8", "r9", "memory");
-}
-"""
-_LAYER = """
-#include "arm_nnfunctions.h"
-static const q7_t weights[64 * 32 * 25] = {1}, bias[64] = {1};
-static q15_t buffer[2 * 32 * 25];
-static void run(void) { %s; }
-"""
-_CONVOLUTION = "arm_convolve_HWC_q7_%s(in, %d, %d, weights, %d, 5, 2, 1, bias, 0, 9, out, %d, buffer, 0)"
-LAYERS = {
-    "conv 5x5x3x32": _CONVOLUTION % ("RGB", 32, 3, 32, 32),
-    "conv 5x5x32x32": _CONVOLUTION % ("fast", 16, 32, 32, 16),
-    "conv 5x5x32x64": _CONVOLUTION % ("fast", 8, 32, 64, 8),
-    "pool 3x3": "arm_maxpool_q7_HWC(in, 32, 32, 3, 0, 2, 16, 0, out)",
-}
-_POOL = "arm_avepool_q7_HWC(%s, %d, %d, 3, 0, 2, %d, (q7_t *)buffer, %s)"
-LAYERS["CIFAR-10"] = "; ".join(  # as the paper's table has it: its own example in CMSIS has fewer channels
-    [
-        LAYERS["conv 5x5x3x32"],
-        "arm_relu_q7(out, 32768)",
-        LAYERS["pool 3x3"].replace("in,", "result,").replace("out)", "in)").replace("result", "out"),
-        LAYERS["conv 5x5x32x32"],
-        "arm_relu_q7(out, 8192)",
-        _POOL % ("out", 16, 32, 8, "in"),
-        LAYERS["conv 5x5x32x64"],
-        "arm_relu_q7(out, 4096)",
-        _POOL % ("out", 8, 64, 4, "in"),
-        "arm_fully_connected_q7_opt(in, weights, 1024, 10, 0, 9, bias, out, buffer)",
-    ]
-)
-_ONNC = """
-struct tensor { void *data; size_t size; };
-struct tensor onnc_get_input_tensor(void), onnc_main(void);
-static void run(void) {
-  const struct tensor in = onnc_get_input_tensor();
-  for (size_t i = 0; i < in.size; i++)
-    ((uint8_t *)in.data)[i] = input[i];
-  onnc_main();
-}
-"""
-_SCRIPT = """
-MEMORY { flash (rx) : ORIGIN = %#x, LENGTH = 1M  ram (rw) : ORIGIN = %#x, LENGTH = 484K }
-SECTIONS {
-  .text : { KEEP(*(.vectors)) *(.text*) *(.rodata*) } > flash
-  .ARM.exidx : { *(.ARM.exidx*) } > flash
-  .data : { *(.data*) } > ram
-  .bss : { *(.bss*) *(COMMON) end = .; } > ram
-}
-"""
 
 
 def main() -> int:
@@ -269,9 +129,9 @@ def picture_of(rows: list[dict[str, Any]]) -> str:
     """Return the errors of rows that are not unlike as an SVG: bars to both sides of zero, 10 pixels a percent."""
     rows = [row for row in rows if not row["unlike"]]
     height, zero = 22 * len(rows) + 30, 480
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" font-family="sans-serif">']
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="880" height="{height}" font-family="sans-serif">']
     parts.append('<rect width="100%" height="100%" fill="#fff"/>')
-    for percent in (-20, -10, 0, 10, 20):
+    for percent in (-20, -10, 0, 10, 20, 30):
         x = zero + 10 * percent
         parts.append(f'<path d="M{x} 0V{height - 24}" stroke="#ccc"/>')
         parts.append(f'<text x="{x}" y="{height - 8}" font-size="12" text-anchor="middle">{percent:+} %</text>')
@@ -299,7 +159,7 @@ def _is_within(name: str, rows: list[dict[str, Any]]) -> bool:
 
 def build(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: Path, folder: Path) -> Path:
     """Build a program for its virtual board and return the ELF file."""
-    if program["variant"] in ("CoreMark", "Embench 2.0", "loop"):
+    if program["variant"] in ("CoreMark", "Embench 2.0", "loop", "pqm4"):
         return build_bare(program, repositories, sources, folder)
     base_board = program.get("board", BARE)
     board = {"nucleo-l4r5zi": "NUCLEO_L4R5ZI", "nrf5340dk": "NRF5340DK"}.get(base_board, "")
@@ -321,7 +181,7 @@ def build(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: 
         fixed = results / "closed/Nuvoton/code/arm_convolve_HWC_q7_fast_nonsquare.fixed"
         convolutions = cmsis / CMSIS[0] / "ConvolutionFunctions"
         (convolutions / "arm_convolve_HWC_q7_fast_nonsquare.c").write_bytes(fixed.read_bytes())
-        run, inputs = _ONNC, [*(results / code).glob("*_code/*.cpp"), *sorted((cmsis / CMSIS[0]).rglob("*.c"))]
+        run, inputs = ONNC, [*(results / code).glob("*_code/*.cpp"), *sorted((cmsis / CMSIS[0]).rglob("*.c"))]
         includes = [results / code, *(results / code).glob("*_code")]
         includes += [cmsis / path for path in (*CMSIS[1:], "CMSIS/DSP/Include", "CMSIS/DSP/Include/dsp")]
         flags += ["-fno-exceptions", "-fno-rtti", "--specs=nosys.specs"]
@@ -330,20 +190,20 @@ def build(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: 
             repositories, sources, "CMSIS_5_3", folder, "CMSIS/NN", "CMSIS/DSP/Include", "CMSIS/Core/Include"
         )
         layer = re.sub(r"\b(in|out)\b", r"(q7_t *)\1put", LAYERS[program["model"]])
-        run, inputs = _LAYER % layer, sorted((cmsis / "CMSIS/NN/Source").rglob("*.c"))
+        run, inputs = LAYER % layer, sorted((cmsis / "CMSIS/NN/Source").rglob("*.c"))
         includes = [cmsis / path for path in ("CMSIS/NN/Include", "CMSIS/DSP/Include", "CMSIS/Core/Include")]
         flags += ["-DARM_MATH_CM7", "-D__FPU_PRESENT=1", "-O3"]  # the paper does not name the compiler
     else:
         model = _extract(repositories, sources, "tiny_results_v1.0", folder, code) / code
         cmsis = _extract(repositories, sources, "CMSIS_5", folder, *CMSIS)
-        run, inputs = _MICROTVM, sorted(model.glob("model/codegen/host/src/*.c"))
+        run, inputs = MICROTVM, sorted(model.glob("model/codegen/host/src/*.c"))
         if program["variant"].endswith("cmsis_nn"):
             inputs += sorted((cmsis / CMSIS[0]).rglob("*.c"))
         includes = [model / path for path in ("include", "model/codegen/host/include", "crt/include", "crt_config")]
         includes += [cmsis / path for path in CMSIS[1:]]
-    (output / "main.c").write_text(_MAIN % run)
+    (output / "main.c").write_text(MAIN % run)
     ram, stack = RAM.get(base_board, (0x20002000, 0x2007F000))
-    (output / "script.ld").write_text(_SCRIPT % (boards.load(base_board).region("flash").address, ram))
+    (output / "script.ld").write_text(SCRIPT % (boards.load(base_board).region("flash").address, ram))
     command = ["arm-none-eabi-gcc", *flags, "-w", f"-DFLOATS={int(program['model'] == 'ad')}"]
     command += [f"-DSTACK={stack:#x}"]
     command += [*(f"-I{path}" for path in includes), "-nostartfiles", "-Wl,--gc-sections", "-Wl,-estart"]
@@ -356,17 +216,18 @@ def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sour
     """Build CoreMark, or a loop of a manual, for a core whose memory has no wait states."""
     output = folder / f"{program['chip']}-{program['model']}".replace(" ", "-").replace("/", "-")
     output.mkdir()
-    run, inputs = _LOOP % program.get("loop", ""), []
-    flags = ["-mthumb", f"-mcpu={program['core']}", "-mfloat-abi=soft", *program.get("flags", "-O2").split()]
+    run, inputs = LOOP % program.get("loop", ""), []
+    unit = [*CPUS[BARE][1:], "-mfloat-abi=hard"] if program["variant"] == "pqm4" else ["-mfloat-abi=soft"]
+    flags = ["-mthumb", f"-mcpu={program['core']}", *unit, *program.get("flags", "-O2").split()]
     if program["variant"] == "CoreMark":
         mark = _extract(repositories, sources, "coremark", folder, "core_main.c", *_COREMARK_FILES)
-        run, inputs = _COREMARK, sorted(mark.glob("core_*.c"))
+        run, inputs = COREMARK, sorted(mark.glob("core_*.c"))
         flags += [f"-I{mark}", f"-I{mark / 'barebones'}", "-include", "stddef.h", "-Dmain=coremark"]
         flags += ["-DITERATIONS=5", "-DPERFORMANCE_RUN=1", '-DFLAGS_STR=""', "-DMAIN_HAS_NOARGC=1", "-DHAS_PRINTF=0"]
     if program["variant"] == "Embench 2.0":
         embench = _extract(repositories, sources, "embench", folder, "src", "support")
         folder_of_program = embench / "src" / program["model"]
-        run, inputs = _EMBENCH, [*sorted(folder_of_program.glob("*.c")), embench / "support/beebsc.c"]
+        run, inputs = EMBENCH, [*sorted(folder_of_program.glob("*.c")), embench / "support/beebsc.c"]
         flags += [
             "-DGLOBAL_SCALE_FACTOR=1",
             f"-I{embench / 'support'}",
@@ -374,13 +235,25 @@ def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sour
             "-ffunction-sections",
         ]
         flags += ["-fdata-sections", "-Wl,--gc-sections", "--specs=nosys.specs"]
+    if program["variant"] == "pqm4":
+        scheme, operation = program["model"].split()
+        kind = "kem" if "kem" in scheme else "sign"
+        paths = [f"crypto_{kind}/{folder}" for folder in program["folders"]]
+        pqm4 = _extract(repositories, sources, "pqm4", folder, *paths, "common/keccakf1600.S")
+        mupq = _extract(repositories, sources, "mupq", folder, "common")
+        own = pqm4 / paths[0]
+        run = PQM4.replace("OPERATION", operation)
+        (output / "randombytes.h").write_text("void randombytes(unsigned char *, unsigned);\n")
+        inputs = [*sorted(own.glob("*.[cSs]")), pqm4 / "common/keccakf1600.S", mupq / "common/fips202.c"]
+        flags += [*(f"-I{path}" for path in (output, own, mupq / "common")), "--specs=nosys.specs"]
     emulated = program["core"] == "cortex-m55"
     if emulated:
         flags += ["-DCYCCNT=0xDFFFFFFC", "-DSEMIHOSTING=1"]
-    code = 0 if emulated else boards.load(BARE).region("flash").address
-    (output / "main.c").write_text(_MAIN % run)
-    (output / "script.ld").write_text(_SCRIPT % (code, 0x20002000))
-    command = ["arm-none-eabi-gcc", *flags, "-w", "-DFLOATS=0", "-DSTACK=0x2007F000", "-nostartfiles", "-Wl,-estart"]
+    base_board = program.get("board", BARE)
+    code, (ram, stack) = boards.load(base_board).region("flash").address, RAM.get(base_board, (0x20002000, 0x2007F000))
+    (output / "main.c").write_text(MAIN % run)
+    (output / "script.ld").write_text(SCRIPT % (0 if emulated else code, ram))
+    command = ["arm-none-eabi-gcc", *flags, "-w", "-DFLOATS=0", f"-DSTACK={stack:#x}", "-nostartfiles", "-Wl,-estart"]
     command += [f"-T{output / 'script.ld'}", "-o", output / "program.elf", output / "main.c", *inputs, "-lm"]
     subprocess.run(command, check=True)
     return output / "program.elf"
@@ -404,7 +277,7 @@ def count(program: Mapping[str, Any], elf: Path) -> int:
     if program.get("core") == "cortex-m55":
         return count_in_qemu(elf)
     spec = boards.load(f"{program.get('board', BARE)}:cycles=model").machine_spec()
-    if "core" in program and spec.timing:
+    if "core" in program and "board" not in program and spec.timing:
         none = CacheSpec(lines=1, ways=1, line=32, wait=0)
         timing = spec.timing.model_copy(update={"code": none, "data": none})
         spec = spec.model_copy(update={"cpu": program["core"], "timing": timing})
