@@ -170,7 +170,7 @@ def _run_program(core: Core, program: str, blob: bytes, directory: Path) -> list
     )
     emulator = shutil.which("qemu-system-arm")
     assert emulator, "qemu-system-arm is not installed: see provision/debian.txt"
-    options = ["-M", core.machine, "-display", "none", "-chardev", "stdio,id=said"]
-    options += ["-semihosting-config", "enable=on,target=native,chardev=said", "-kernel", "program.elf"]
+    options = ["-M", core.machine, "-display", "none", "-chardev", "stdio,id=semihosting"]
+    options += ["-semihosting-config", "enable=on,target=native,chardev=semihosting", "-kernel", "program.elf"]
     output = run_tool([emulator, *options], cwd=directory)
     return output.split("\n")[:-1]

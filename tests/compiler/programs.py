@@ -88,18 +88,18 @@ _MAIN = r"""
 #include <stdlib.h>
 #include <string.h>
 
-struct each {
+struct model {
     int32_t (*run)(const void *const *, void *const *, uint8_t *);
     size_t arena, sets, inputs, outputs;
-    size_t given[64], wanted[64];
+    size_t input_sizes[64], output_sizes[64];
 };
 
-static const struct each all[] = {
+static const struct model models[] = {
 ROWS
 };
 
-/* Fills what is handed out, so that nothing is right only because it was zero. */
-static void *room(size_t bytes)
+/* Memory with a pattern, because zeros could hide an error. */
+static void *allocate(size_t bytes)
 {
     void *memory = malloc(bytes);
     if (!memory) {
@@ -109,36 +109,36 @@ static void *room(size_t bytes)
     return memory;
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
     (void)count;
-    for (size_t number = (size_t)atoi(words[1]); number < sizeof all / sizeof all[0]; ++number) {
-        const struct each *one = &all[number];
-        for (size_t set = 0; set < one->sets; ++set) {
+    for (size_t number = (size_t)atoi(arguments[1]); number < sizeof models / sizeof models[0]; ++number) {
+        const struct model *model = &models[number];
+        for (size_t set = 0; set < model->sets; ++set) {
             const void *inputs[64];
             void *outputs[64];
-            for (size_t i = 0; i < one->inputs; ++i) {
-                void *input = room(one->given[i]);
-                if (fread(input, 1, one->given[i], stdin) != one->given[i]) {
+            for (size_t i = 0; i < model->inputs; ++i) {
+                void *input = allocate(model->input_sizes[i]);
+                if (fread(input, 1, model->input_sizes[i], stdin) != model->input_sizes[i]) {
                     return 3;
                 }
                 inputs[i] = input;
             }
-            for (size_t i = 0; i < one->outputs; ++i) {
-                outputs[i] = room(one->wanted[i]);
+            for (size_t i = 0; i < model->outputs; ++i) {
+                outputs[i] = allocate(model->output_sizes[i]);
             }
-            void *arena = room(one->arena);
-            const int32_t code = one->run(inputs, outputs, arena);
+            void *arena = allocate(model->arena);
+            const int32_t code = model->run(inputs, outputs, arena);
             fwrite(&code, sizeof code, 1, stdout);
-            for (size_t i = 0; i < one->outputs; ++i) {
-                fwrite(outputs[i], 1, one->wanted[i], stdout);
+            for (size_t i = 0; i < model->outputs; ++i) {
+                fwrite(outputs[i], 1, model->output_sizes[i], stdout);
             }
             fflush(stdout);
             free(arena);
-            for (size_t i = 0; i < one->inputs; ++i) {
+            for (size_t i = 0; i < model->inputs; ++i) {
                 free((void *)(uintptr_t)inputs[i]);
             }
-            for (size_t i = 0; i < one->outputs; ++i) {
+            for (size_t i = 0; i < model->outputs; ++i) {
                 free(outputs[i]);
             }
         }
