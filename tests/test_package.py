@@ -3,11 +3,13 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,17 @@ def wheel_environment(build_folder: Path, tmp_path_factory: pytest.TempPathFacto
     command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--no-deps", "--quiet"]
     subprocess.run([*command, "--disable-pip-version-check", *build_folder.glob("*.whl")], check=True, timeout=120)
     return folder
+
+
+def test_wheel_names_its_pages_and_what_boards_need(build_folder: Path) -> None:
+    (wheel,) = build_folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = archive.read(name).decode().splitlines()
+    assert "Classifier: Framework :: Pytest" in lines and "Classifier: Typing :: Typed" in lines
+    assert {line.split()[1] for line in lines if line.startswith("Project-URL:")} >= {"Source,", "Documentation,"}
+    needed = [line for line in lines if re.match("Requires-Dist: (pytest|unicorn|pyusb|libusb-package)", line)]
+    assert len(needed) == 4 and all("extra == 'boards'" in line for line in needed)
 
 
 def _packages(folder: Path) -> Path:

@@ -71,5 +71,5 @@ def test_steps_run_a_project_and_summarise(steps: Callable[[str], list[str]], tm
         completed = subprocess.run(command, cwd=tmp_path / "demo", env=environment, capture_output=True, check=False)
         assert completed.returncode == 0, (script, completed.stderr)
     installed = (tmp_path / "installed").read_text()
-    assert installed in (f"install {ROOT}\n", "install git+https://x.org/a/utvm@0123abc\n")
+    assert installed in (f"install {ROOT}[boards]\n", "install utvm[boards] @ git+https://x.org/a/utvm@0123abc\n")
     assert "passed" in (tmp_path / "demo" / "build" / "reports" / "summary.md").read_text().lower()

@@ -47,7 +47,7 @@ import sys
 class Lacking:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("_pytest", "pytest", "unicorn", "usb", "libusb_package"):
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Lacking())
 from utvm.__main__ import main
@@ -60,6 +60,9 @@ def test_models_are_compiled_without_what_boards_and_suites_need(tmp_path: Path)
     command = [sys.executable, "-c", _LACKS, "model.package", MODEL, "--output", tmp_path / "digits.tar"]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert completed.returncode == 0 and (tmp_path / "digits.tar").exists(), completed.stderr
+    command[3:] = ["hil", "--board", "host"]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert completed.returncode == 3 and completed.stderr.endswith("pip install 'utvm[boards]'\n"), completed.stderr
 
 
 @pytest.mark.slow

@@ -16,6 +16,8 @@ _RIGHTS = "check its permissions; XDG_CACHE_HOME chooses another place for the c
 _MEMORY = "free some memory, or raise the limit (ulimit -v)"
 # Python's message if no thread can be started, and C++'s if there is no memory.
 _NO_MEMORY = ("can't start new thread", "std::bad_alloc")
+_AGAIN = "check that there is enough memory (ulimit -v); if so, delete .venv: ./inv installs it again"
+_OF_BOARDS = ("pytest", "unicorn", "usb", "libusb_package")
 _HINTS = {
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: _SPACE,
@@ -49,9 +51,10 @@ def explain_scarcity(error: BaseException) -> UtvmError | None:
         if isinstance(cause, MemoryError) or any(words in str(cause) for words in _NO_MEMORY):
             return UtvmError("there is not enough memory", _MEMORY)
         if isinstance(cause, ImportError) or _is_from_import(cause):
+            of_boards = getattr(cause, "name", "") in _OF_BOARDS
             return UtvmError(
                 f"a part of the program cannot be loaded: {' '.join(str(cause).split())}",
-                "check that there is enough memory (ulimit -v); if so, delete .venv: ./inv installs it again",
+                "boards and suites need it: pip install 'utvm[boards]'" if of_boards else _AGAIN,
             )
     return None
 

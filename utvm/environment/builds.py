@@ -275,7 +275,7 @@ In this folder, with the public key of whoever signed it:
 
 ```sh
 minisign -V -p utvm.pub -m SHA256SUMS && sha256sum --check --quiet SHA256SUMS
-pipx install ./{wheel}        # the command utvm
+pipx install './{wheel}[boards]'    # the command utvm; without [boards], it only compiles models
 ./inv vm.up --box FOLDER/utvm.json    # in a checkout: the box
 ```
 
