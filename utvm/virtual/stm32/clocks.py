@@ -125,6 +125,9 @@ class ReadyClocks(PlainRegisters):
     def store(self, offset: int, value: int, lanes: int) -> None:
         super().store(offset, value, lanes)
         self._rates = None
+
+    def write_by_software(self, offset: int, size: int, value: int) -> None:
+        super().write_by_software(offset, size, value)
         if self.select and self.rates.core != self._core:
             self._core = self.rates.core
             _log.warning("core clock: %d Hz", self._core)
