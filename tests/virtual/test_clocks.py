@@ -102,6 +102,35 @@ def test_independent_watchdog_has_its_own_clock(target: Target) -> None:
     assert counts[1] == pytest.approx(2 * counts[0], rel=0.01)
 
 
+def test_window_watchdog_warns_one_step_before_it_bites(target: Target) -> None:
+    program = f"""
+        handler reset
+        ldr r0, =0xE000E100
+        movs r1, #1             @ interrupt 0
+        str r1, [r0]
+        ldr r0, ={WWDG:#x}
+        ldr r1, =0x27F          @ EWI, no window, steps of 4096
+        str r1, [r0, #4]
+        movs r1, #0xC2          @ on, two steps above 0x40
+        str r1, [r0]
+        2: wfi
+        b 2b
+        handler irq0
+        ldr r4, [r0]
+        ldr r5, [r0, #8]
+        movs r1, #0
+        str r1, [r0, #8]
+        ldr r6, [r0, #8]
+        done
+        """
+    target.load(program)
+    before = target.machine._cpu.now()
+    target.resume()
+    target.wait_for_halt()
+    assert [target.register(number) for number in (4, 5, 6)] == [0xC0, 1, 0]
+    assert target.machine._cpu.now() - before == pytest.approx(2 * 4096, rel=0.01)
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_window_watchdog_resets_late_and_early(target: Target, early: bool) -> None:
     refresh = "movs r1, #0x7F\nstr r1, [r0]" if early else ""
