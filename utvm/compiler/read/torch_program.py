@@ -141,6 +141,8 @@ class _Arguments:
         name = str(node.target).removeprefix("aten.").removesuffix(".default")
         if name not in self._read:
             return "the operator is not supported"
+        if name in ("pow.Tensor_Tensor", "pow.Scalar") and not node.meta["val"].is_floating_point():
+            return "integers are not supported"
         for argument, value in _arguments_of(node).items():
             only = self._read[name].get(argument.name)
             if only not in ("", str(value)) and (only or value != argument.default_value):

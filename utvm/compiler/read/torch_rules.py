@@ -260,6 +260,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("add.Tensor", "add.Scalar"), lambda a, b, alpha=1: None if alpha == 1 else a + b * alpha),
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), lambda a, b, alpha=1: None if alpha == 1 else a - b * alpha),
     **dict.fromkeys(_WHOLE, lambda a: None if a.is_floating_point() else a.clone()),
+    **dict.fromkeys(("isinf", "isnan"), lambda a: torch.zeros_like(a) if a.dtype == torch.bool else None),
     **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), _remainder),
     **dict.fromkeys(("any", "any.dim", "any.dims"), _any),
     **dict.fromkeys(("squeeze", "squeeze.dim", "squeeze.dims"), _squeeze),
