@@ -40,18 +40,17 @@ def list_fitting(choice: ModelChoice) -> None:
     fitting: list[dict[str, Any]] = []
     known = [board for board in map(boards.load, boards.names()) if board.memory]
     line = ProgressLine(f"compiling and linking: board 0 of {len(known)}")
-    for number, board in enumerate(known):
-        line.begin(f"compiling and linking: board {number} of {len(known)}")
-        try:
-            with bounded.looked_at(line.show):
+    with contextlib.closing(line), bounded.looked_at(line.show):
+        for number, board in enumerate(known):
+            line.begin(f"compiling and linking: board {number} of {len(known)}")
+            try:
                 library = firmware.compile_for(board, model)
-            image = firmware.build(board, [library], executor_for(board.capabilities))
-        except DoesNotFitError as error:
-            fitting.append({"name": board.name, "fits": False, "why": error.message})
-        else:
-            sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
-            fitting.append({"name": board.name, "fits": True, **sizes})
-    line.close()
+                image = firmware.build(board, [library], executor_for(board.capabilities))
+            except DoesNotFitError as error:
+                fitting.append({"name": board.name, "fits": False, "why": error.message})
+            else:
+                sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
+                fitting.append({"name": board.name, "fits": True, **sizes})
     OUT.table(
         *("board", "fits", ">flash", ">RAM", "reason"),
         rows=[
