@@ -26,7 +26,7 @@ from tests.virtual.target import FLASH, Target
 
 TARGET_MIPS = 150
 MOST_MODEL, MOST_QEMU = 3.0, 4.0  # times as slow
-RUNS = 3
+RUNS = 5
 SLOWER = ("stm32f407", "stm32f746")
 ROUNDS = 30_000_000
 

@@ -281,7 +281,7 @@ static void wait_for(cycles_t *cycles, enum wait what, uint32_t count) {
   cycles->waited[what] += count;
 }
 
-static void fill(cycles_t *cycles, cache_t *cache, uint32_t part) {
+static __attribute__((noinline)) void fill(cycles_t *cycles, cache_t *cache, uint32_t part) {
   const uint32_t line = part >> cache->line_bits;
   const uint8_t flag = (uint8_t)(1u << (part & ((1u << cache->line_bits) - 1)));
   uint32_t *const lines = &cache->lines[(line & (cache->sets - 1)) * cache->ways];
@@ -353,11 +353,12 @@ static void issue_pair(cycles_t *cycles, const decoded_t *it, int sequential) {
     end_group(cycles);
   for (left = it->reads & cycles->pending; left; left &= left - 1) {
     const uint32_t flag = left & (0u - left);
-    const uint64_t ready = cycles->ready[__builtin_ctz(left)] + ((it->early & flag) != 0);
-    if (cycles->ready[__builtin_ctz(left)] < cycles->cycles)
+    const uint64_t at = cycles->ready[__builtin_ctz(left)];
+    const uint64_t ready = at + ((it->early & flag) != 0) - ((it->late & flag) != 0);
+    if (at < cycles->cycles)
       cycles->pending &= ~flag;
-    if (ready > need + ((it->late & flag) != 0))
-      need = ready - ((it->late & flag) != 0), cause = flag;
+    if (ready > need)
+      need = ready, cause = flag;
   }
   if (need > cycles->cycles) {
     if (cause & cycles->loaded) /* a group that ends early is no wait */
