@@ -35,10 +35,10 @@ def test_package_is_for_the_cpu_of_a_board(tmp_path: Path) -> None:
         content = json.load(metadata)["utvm"]
         assert content["target"] == {
             "core": "cortex-m7",
-            "extensions": ["dsp", "fpu"],
+            "extensions": ["dsp", "dual", "fpu"],
             "row": "arm-none-eabi/cortex-m7-fpv5-sp",
         }
-        assert content["calls"][0]["kernel"] == "DSP extension: two products in an instruction"
+        assert content["calls"][0]["kernel"] == "DSP extension: two products in an instruction, weights in RAM"
 
 
 _LACKS = """

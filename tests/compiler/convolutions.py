@@ -24,6 +24,7 @@ from utvm.compiler.schedule.lower import lower
 Int8 = npt.NDArray[np.int8]
 
 DSP = Target(extensions=("dsp",))
+DUAL = Target(extensions=("dsp", "dual"))
 MVE = Target(extensions=("dsp", "mve"))
 NEON = Target(extensions=("neon",))
 _HEADERS = "#include <stdint.h>\n#include <stdbool.h>\n#include <string.h>\n#include <math.h>\n"

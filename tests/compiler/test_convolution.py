@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from convolutions import (
     DSP,
+    DUAL,
     MVE,
     Functions,
     HostFunctions,
@@ -68,6 +69,8 @@ _SHAPES = [
     Shape(channels=1, height=15, width=14, outputs=5, filter=(10, 4), strides=(1, 2), padding=(4, 1, 5, 1)),
     Shape(height=1, width=1, channels=30, outputs=11, filter=(1, 1), padding=(0, 0, 0, 0), relu=True),
     Shape(channels=3, outputs=3, height=12, width=12, residual=True),
+    # With the DSP extension: weights of two channels that share no halfword.
+    Shape(height=1, width=1, channels=300, outputs=10, filter=(1, 1), padding=(0, 0, 0, 0), largest=128),
     # Winograd's algorithm with the DSP extension: full tiles, tiles at the border, sums in several passes.
     Shape(height=12, width=12, channels=8, outputs=4, relu=True),
     Shape(height=24, width=24, channels=4, outputs=8, clamped=True),
@@ -109,7 +112,8 @@ def test_convolution_equals_the_model(target: Target, flags: list[str], form: st
 @pytest.mark.parametrize(
     ("code", "target", "form"),
     [
-        ("cortex-m7", DSP, "fastest"),
+        ("cortex-m7", DUAL, "fastest"),
+        ("cortex-m4", DSP, "fastest"),
         ("cortex-m33", DSP, "smallest"),
         ("cortex-m3", Target(), "fastest"),
         ("cortex-m0", Target(), "smallest"),
@@ -214,6 +218,25 @@ def test_tile_size_is_limited_by_its_sums(channels: int, tile: int, tmp_path: Pa
     assert f"winograd_data_{tile}(" in functions.text
     run = HostFunctions(functions, tmp_path, _SANITIZERS)
     for inputs in (random_inputs(record, 0), [np.full(record.input_shape, 127, np.int8)]):
+        np.testing.assert_array_equal(run(0, record, inputs), reference(record, inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "function"), [(1, "dense"), (5, "tile")])
+@pytest.mark.parametrize(("channels", "form"), [(515, 1), (517, 0)])
+def test_channels_share_halfwords_if_their_sums_allow(
+    width: int, function: str, channels: int, form: int, tmp_path: Path
+) -> None:
+    """256 times a sum of products, 128 * 127 * channels at most, must fit 32 bits."""
+    shape = Shape(height=1, width=width, channels=channels, outputs=4, filter=(1, 1), padding=(0, 0, 0, 0))
+    record = random_record(shape, 0)
+    weights = np.full(record.weights.shape, 127, np.int8)
+    record = replace(record, weights=weights, bias=record.bias * 0, input_zero=0)
+    record = replace(record, rescale=replace(record.rescale, shifts=np.full(4, -16, np.int32)))
+    functions = Functions([record], DSP)
+    assert f"dsp_{function}_{form}_" in functions.text
+    run = HostFunctions(functions, tmp_path, _SANITIZERS)
+    for inputs in [random_inputs(record, 0), *([np.full(record.input_shape, value, np.int8)] for value in (-128, 127))]:
         np.testing.assert_array_equal(run(0, record, inputs), reference(record, inputs))
 
 

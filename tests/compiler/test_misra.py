@@ -87,10 +87,20 @@ def test_winograd_breaks_only_rules_with_a_reason(tmp_path: Path) -> None:
     builder.tensor("y", (1, 24, 24, 4), "int8", scale=0.05)
     builder.tensor("w", (4, 3, 3, 4), "int8", np.arange(144) - 70, scale=0.01)
     builder.operator("CONV_2D", ["x", "w", None], ["y"], padding="SAME")
-    model = from_tflite(builder.finish(["x"], ["y"]), "m")
+    builder.tensor("z", (1, 24, 24, 3), "int8", scale=0.05)
+    builder.tensor("pixel", (3, 1, 1, 4), "int8", np.arange(12) - 6, scale=0.01)
+    builder.operator("CONV_2D", ["y", "pixel", None], ["z"], padding="SAME")
+    builder.tensor("v", (1, 6), "int8", scale=0.05)
+    builder.tensor("u", (1, 5), "int8", scale=0.05)
+    builder.tensor("matrix", (5, 6), "int8", np.arange(30) - 15, scale=0.01)
+    builder.operator("FULLY_CONNECTED", ["v", "matrix", None], ["u"])
+    model = from_tflite(builder.finish(["x", "v"], ["z", "u"]), "m")
     library = compile_model(model, target=Target(extensions=("dsp",)))
     sources = write_sources(library, tmp_path)
-    assert any("winograd" in path.read_text() for path in sources)
+    text = "".join(path.read_text() for path in sources)
+    assert all(
+        f"static inline void {name}(" in text for name in ("winograd_strip", "dsp_tile", "dsp_dense", "hold_words")
+    )
     assert_explained(misra_counts(sources, [tmp_path]))
 
 

@@ -92,10 +92,10 @@ def layers_of(model: compiler.Model, target: compiler.Target) -> list[ModelLayer
 def _kernel_variants(model: compiler.Model, graph: Graph, target: compiler.Target) -> dict[str, Graph]:
     functions = [graph.functions[step.function] for _, step in _function_steps(graph)]
     layers = {str(function.attrs[LAYER]) for function in functions if function.attrs and LAYER in function.attrs}
-    names = [kernel.name for kernel in KERNELS if kernel.extensions <= frozenset(target.extensions)]
+    names = dict.fromkeys(kernel.name for kernel in KERNELS if kernel.extensions <= frozenset(target.extensions))
     return {
         name: graph_of(model, replace(target, tuned=tuple((layer, name) for layer in layers)))
-        for name in (names if layers else ())
+        for name in (names if layers else {})
     }
 
 

@@ -1,22 +1,23 @@
 /* Computes channels of one pixel, four at a time: what kernels of the DSP extension compute. values: count of them, two
  * in a word, as expand_columns takes them apart. stream: for each group of four channels their biases, with the
- * input's zero point; for each four values two words of the first two channels and two of the others, as dsp_tile has
- * them; then of each channel what scale_sum multiplies by, adds and shifts by. No sum may overflow. */
+ * input's zero point; for each four values two words of the first two channels and two of the others; then of each
+ * channel what scale_sum multiplies by, adds and shifts by. Biases and words are as dsp_tile has them, form 0 or 1. No
+ * sum may overflow. */
 static inline void dsp_dense(
-    int8_t *output, const int32_t *values, const int32_t *stream, int32_t groups, int32_t count, int32_t low,
-    int32_t high)
+    int8_t *output, const int32_t *values, const int32_t *stream, int32_t groups, int32_t count, int32_t form,
+    int32_t low, int32_t high)
 {
     for (; groups > 0; --groups) {
         const int32_t *const weights = stream + 4;
         const int32_t *const scales = weights + count;
         for (int32_t channel = 0; channel < 4; ++channel) {
-            int32_t sum = stream[channel];
+            const int32_t which = channel % 2;
+            int32_t sum = packed_bias(stream + channel - which, which, form);
             for (int32_t pair = 0; pair < count / 2; ++pair) {
                 const uint32_t word = (uint32_t)values[pair];
-                const int32_t at = pair / 2 * 4 + pair % 2 + channel / 2 * 2;
-                const uint32_t all = (uint32_t)weights[at] >> (8 * (channel % 2));
-                sum += (int16_t)(word & 0xffffu) * (int8_t)(all & 255u);
-                sum += (int16_t)(word >> 16) * (int8_t)((all >> 16) & 255u);
+                const uint32_t all = (uint32_t)weights[pair / 2 * 4 + pair % 2 + channel / 2 * 2];
+                sum += (int16_t)(word & 0xffffu) * packed_weight(all & 0xffffu, which, form);
+                sum += (int16_t)(word >> 16) * packed_weight(all >> 16, which, form);
             }
             {
                 const int32_t *const scale = scales + 3 * channel;

@@ -32,11 +32,23 @@ class CoreKernel:
 
 _ANY: frozenset[str] = frozenset()
 _DSP = frozenset({"dsp"})
+_DUAL = frozenset({"dsp", "dual"})
 _MVE = frozenset({"mve"})
 _NEON = frozenset({"neon"})
 
 _make_with_mve, _make_with_neon = (functools.partial(make_with_vectors, alone=alone) for alone in (True, False))
 _make_large = functools.partial(make_with_winograd, thrifty=False)
+
+_PRODUCTS = "DSP extension: two products in an instruction"
+# Extensions, wide, held, goals: a byte of flash or RAM is worth its cycles, or not.
+_DSP_FORMS: tuple[tuple[frozenset[str], bool, bool, tuple[Goal, ...]], ...] = (
+    (_DUAL, True, True, ("balance",)),
+    (_DUAL, False, True, ("balance", "speed")),
+    (_DUAL, True, False, ("balance", "ram")),
+    (_DUAL, False, False, ()),
+    (_DSP, False, True, ("balance", "speed")),
+    (_DSP, False, False, ()),
+)
 
 KERNELS = (
     CoreKernel("MVE: 16 products in an instruction", _MVE, False, _make_with_mve, 0.16),
@@ -45,7 +57,17 @@ KERNELS = (
     CoreKernel("NEON: a channel's four by four values in a vector", _NEON, True, _make_with_neon, 2.0),
     CoreKernel("DSP extension: Winograd's algorithm", _DSP, False, make_with_winograd, 0.4, ("balance",)),
     CoreKernel("DSP extension: Winograd's algorithm, large tiles", _DSP, False, _make_large, 0.4, ("speed",)),
-    CoreKernel("DSP extension: two products in an instruction", _DSP, False, make_with_dsp, 0.9),
+    *(
+        CoreKernel(
+            f"{_PRODUCTS}, weights in RAM" if held else _PRODUCTS,
+            extensions,
+            False,
+            functools.partial(make_with_dsp, dual=extensions is _DUAL, wide=wide, held=held),
+            0.9,
+            goals,
+        )
+        for extensions, wide, held, goals in _DSP_FORMS
+    ),
     CoreKernel(
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),

@@ -33,14 +33,14 @@ def settle(record: Convolution, limit: int = _SUM_LIMIT) -> tuple[Convolution, I
     channels = len(record.bias)
     multipliers = np.broadcast_to(record.rescale.multipliers, (channels,)).astype(np.int64)
     shifts = -np.broadcast_to(record.rescale.shifts, (channels,)).astype(np.int64)
-    fixed = [_only_value(record, channel, low, high) for channel, (low, high) in enumerate(_ranges(record))]
+    fixed = [_only_value(record, channel, low, high) for channel, (low, high) in enumerate(ranges(record))]
     live = np.array([value is None for value in fixed])
     settled = dataclasses.replace(
         record,
         weights=np.where(live[:, None, None, None], record.weights, 0).astype(np.int8),
         bias=np.where(live, record.bias, 0).astype(np.int32),
     )
-    largest = max(max(abs(low), abs(high)) for low, high in _ranges(settled))
+    largest = max(max(abs(low), abs(high)) for low, high in ranges(settled))
     live_shifts = np.where(live, shifts, 1)
     table = None
     if largest < limit:
@@ -51,7 +51,7 @@ def settle(record: Convolution, limit: int = _SUM_LIMIT) -> tuple[Convolution, I
     return settled, table
 
 
-def _ranges(record: Convolution) -> list[tuple[int, int]]:
+def ranges(record: Convolution) -> list[tuple[int, int]]:
     bias = folded_bias(record)
     weights = record.weights.reshape(len(bias), -1).astype(np.int64)
     upwards, downwards = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)

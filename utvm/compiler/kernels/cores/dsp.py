@@ -14,6 +14,7 @@ from utvm.compiler.kernels.cores.constants import (
     folded_bias,
     geometry,
     operator_of_steps,
+    ranges,
     residual_tables,
     settle,
     with_forms,
@@ -21,17 +22,32 @@ from utvm.compiler.kernels.cores.constants import (
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, channelwise, distance
 
 _PIXELS = 4
-_WORTH = 96  # Pixels that justify a byte of flash: 16-bit weights save one instruction per eight products.
+_SHARED_LIMIT = 2**23  # Smaller sums can be multiplied by 256 in 32 bits.
+_LEAST_HELD = 4096  # Bytes of weights that any layer may hold in RAM.
+_LEAST_TILES = 8  # Tiles that justify copying the weights.
+_LEAST_PIXELS_WIDE = 96  # Pixels that justify a byte of flash: weights of 16 bits save instructions.
 
 
-def make_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator, or return None if the kernels do not support the record."""
+def make_with_dsp(
+    record: Convolution, *, dual: bool = False, wide: bool = False, held: bool = False
+) -> Operator | None:
+    """Make the operator, or return None if the kernels do not support the record.
+
+    Args:
+        dual: for a core that issues two instructions in a cycle.
+        wide: with weights of 16 bits where the layer has enough outputs.
+        held: with the weights copied to RAM, if they are small beside the layer's input and output.
+    """
     settled, table = settle(record)
     if table is None:
         return None
     if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
-        return _dense(settled, table)
-    return _convolution(settled, table)
+        return None if held else _dense(settled, table, dual)
+    form = 2 if wide and math.prod(record.output_shape[:2]) >= _LEAST_PIXELS_WIDE else int(_can_share(settled))
+    stream = _tile_stream(settled, table, form)
+    if held and not _is_worth_holding(record, stream):
+        return None
+    return _convolution(settled, stream, f"dsp_tile_{form}_{dual:d}_{variant(record)}", held)
 
 
 def variant(record: Convolution) -> str:
@@ -44,12 +60,13 @@ def clamp(record: Convolution, output: Any, count: Any) -> None:
         call_helper("clamp_bytes", output, count, record.low, record.high)
 
 
-def _dense(record: Convolution, table: Int32) -> Operator:
+def _dense(record: Convolution, table: Int32, dual: bool) -> Operator:
     channels, length = len(record.bias), record.weights[0].size
-    stream = _dense_stream(record.weights.reshape(channels, -1), folded_bias(record), table)
+    form = int(_can_share(record))
+    stream = _dense_stream(record, table, form)
     count = -(-length // 4) * 4
     groups, rest = divmod(channels, 4)
-    helper = f"dsp_dense_{variant(record)}"
+    helper = f"dsp_dense_{form}_{dual:d}_{variant(record)}"
 
     def all_channels(_: Any, output: Any, at: Pointers) -> None:
         to = output.access_ptr("w")
@@ -66,20 +83,18 @@ def _dense(record: Convolution, table: Int32) -> Operator:
     return operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, own, 1, all_channels)
 
 
-def _convolution(record: Convolution, table: Int32) -> Operator | None:
+def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) -> Operator | None:
     height, width, channels = record.output_shape
     depth, pixels = record.input_shape[2], height * width
     tables = None if record.residual is None else residual_tables(record.residual)
     if record.residual is not None and tables is None:
         return None
-    weights = record.weights.reshape(channels, -1)
-    wide = pixels >= _WORTH
-    stream = _tile_stream(weights, folded_bias(record), table, wide)
-    pairs = -(-weights.shape[1] // 4) * 2
+    pairs = -(-record.weights[0].size // 4) * 2
     group = len(stream) // -(-channels // 2)
-    helper = f"dsp_tile_{16 if wide else 8}_{variant(record)}"
     constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
     own = {"columns": (4 * pairs, "int32")}
+    if held:
+        own["held"] = (len(stream), "int32")
     if channels % 2:
         own["last"] = (2 * _PIXELS, "int8")
     if not _reads_pixels(record):
@@ -96,11 +111,15 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
         _columns(record, first, count, at)
         target = at.get("result", to)
+        weights = "stream"
+        if held:
+            weights = "held"
+            call_helper("hold_words", at["held"], at["stream"], len(stream), number)
         if channels > 1:
             even = channels // 2 * 2
-            call_helper(helper, target, at["columns"], at["stream"], even, pairs, count, channels)
+            call_helper(helper, target, at["columns"], at[weights], even, pairs, count, channels)
         if channels % 2:
-            stream_of_last = at.to("stream", channels // 2 * group)
+            stream_of_last = at.to(weights, channels // 2 * group)
             call_helper(helper, at["last"], at["columns"], stream_of_last, 2, pairs, count, 2)
             place = tirx.address_of(output[(first + 1) * channels - 1])
             place = place if tables is None else at.to("result", channels - 1)
@@ -112,6 +131,12 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
 
     overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
     return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
+
+
+def _is_worth_holding(record: Convolution, stream: Int32) -> bool:
+    tensors = math.prod(record.input_shape) + math.prod(record.output_shape)
+    is_small = stream.nbytes <= max(_LEAST_HELD, tensors // 3)
+    return is_small and math.prod(record.output_shape[:2]) >= _LEAST_TILES * _PIXELS
 
 
 def _reads_pixels(record: Convolution) -> bool:
@@ -134,41 +159,52 @@ def _columns(record: Convolution, first: Any, count: Any, at: Pointers) -> None:
         call_helper("copied_columns", *read, count, at["window"], -(-rows * columns * depth // 4) * 4)
 
 
-def _packed_weights(weights: npt.NDArray[np.int8]) -> Int32:
-    """Pack weights ``[channels][k]`` into words ``[channels / 2][pairs]`` of two channels and a pair of k.
+def _can_share(record: Convolution) -> bool:
+    """Whether a halfword may be the weights of two channels, one 256 times the other; see ``dsp_tile``."""
+    weights = record.weights.reshape(len(record.bias), -1)
+    even, odd = weights[: len(weights) // 2 * 2 : 2], weights[1::2]
+    largest = max((max(-low, high) for low, high in ranges(record)[1::2]), default=0)
+    return largest < _SHARED_LIMIT and not bool(np.any((odd == -128) & (even < 0)))
 
-    Channels are zero-padded to a multiple of two, k to a multiple of four. From the lowest byte upwards a word is
+
+def _packed_weights(record: Convolution, together: int, form: int) -> Int32:
+    """Pack weights into words ``[channels / 2][pairs]`` of two channels and a pair of k; see ``dsp_tile`` for the form.
+
+    Channels are zero-padded to a multiple of ``together``, k to one of four. From the lowest byte upwards a word is
     (o, k), (o + 1, k), (o, k'), (o + 1, k'): SXTB16 extracts one channel's pair. The pairs of four values are
     first and third, and second and fourth, because SXTB16 splits activations that way.
     """
+    weights = record.weights.reshape(len(record.bias), -1)
     channels, length = weights.shape
-    padded = np.zeros((-(-channels // 2) * 2, -(-length // 4) * 4), np.int64)
+    padded = np.zeros((-(-channels // together) * together, -(-length // 4) * 4), np.int64)
     padded[:channels, :length] = weights
-    pairs = padded.reshape(len(padded) // 2, 2, -1, 2, 2)  # pair of channels, channel, four, k', pair
-    parts = pairs.transpose(0, 2, 4, 3, 1) & 255  # pair of channels, four, pair, k', channel
-    words = parts[..., 0, 0] | parts[..., 0, 1] << 8 | parts[..., 1, 0] << 16 | parts[..., 1, 1] << 24
-    return np.asarray(words.reshape(len(padded) // 2, -1).astype(np.uint32).view(np.int32))
+    groups = len(padded) // 2
+    parts = padded.reshape(groups, 2, -1, 2, 2).transpose(0, 2, 4, 3, 1)  # ..., four, pair, k', channel
+    if form == 2:
+        return halves(2 * parts[..., 0, :], 2 * parts[..., 1, :]).reshape(groups, -1)
+    both = parts[..., 0] + 256 * parts[..., 1] if form else parts[..., 0] & 255 | parts[..., 1] << 8
+    return halves(both[..., 0], both[..., 1]).reshape(groups, -1)
 
 
-def _tile_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32, wide: bool) -> Int32:
-    words = _packed_weights(weights)
-    if wide:
-        # Bytes of a word: both channels' first weights, both channels' second ones.
-        parts = 2 * words.view(np.int8).reshape(*words.shape, 2, 2).astype(np.int64)
-        words = halves(parts[..., 0, :], parts[..., 1, :]).reshape(len(words), -1)
-    biases, scales = _in_groups(bias * (2 if wide else 1), table, 2)
-    return np.hstack([biases, words, scales]).ravel()
+def _tile_stream(record: Convolution, table: Int32, form: int) -> Int32:
+    biases, scales = _in_groups(_biases(record, form), table, 2)
+    return np.hstack([biases, _packed_weights(record, 2, form), scales]).ravel()
 
 
-def _dense_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:
-    channels, length = weights.shape
-    padded = np.zeros((-(-channels // 4) * 4, length), np.int8)
-    padded[:channels] = weights
-    words = _packed_weights(padded)
+def _dense_stream(record: Convolution, table: Int32, form: int) -> Int32:
+    words = _packed_weights(record, 4, form)
     # Of each four values, two words of the first two channels, then two of the others.
-    words = words.reshape(len(padded) // 4, 2, -1, 2).transpose(0, 2, 1, 3).reshape(len(padded) // 4, -1)
-    biases, scales = _in_groups(bias, table, 4)
+    groups = len(words) // 2
+    words = words.reshape(groups, 2, -1, 2).transpose(0, 2, 1, 3).reshape(groups, -1)
+    biases, scales = _in_groups(_biases(record, form), table, 4)
     return np.hstack([biases, words, scales]).ravel()
+
+
+def _biases(record: Convolution, form: int) -> npt.NDArray[np.int64]:
+    bias = folded_bias(record)
+    if form == 1:
+        bias[1::2] = bias[: len(bias) // 2 * 2 : 2] + 256 * bias[1::2]
+    return bias * 2 if form == 2 else bias
 
 
 def halves(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Int32:
@@ -178,7 +214,7 @@ def halves(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Int32:
 def _in_groups(bias: npt.NDArray[np.int64], table: Int32, size: int) -> tuple[Int32, Int32]:
     groups = -(-len(bias) // size)
     biases, scales = np.zeros(groups * size, np.int32), np.zeros((groups * size, 3), np.int32)
-    biases[: len(bias)], scales[: len(bias)] = bias, table
+    biases[: len(bias)], scales[: len(bias)] = bias.astype(np.uint32).view(np.int32), table
     scales[len(bias) :, 2] = 1
     return biases.reshape(groups, -1), scales.reshape(groups, -1)
 

@@ -1,24 +1,43 @@
-{# Four pixels of a convolution, weights of 8 or 16 bits; those of 16 bits are stored doubled, so sums are, too. #}
+{# Four pixels of a convolution. FORM: 0, a byte is a weight; 1, a halfword is the weights of two channels; 2, a halfword is
+   a weight, doubled; see dsp_tile. DUAL: the core issues two instructions in a cycle. If not, single loads that follow one
+   another are faster than LDRD. #}
 {% import "dsp.j2" as dsp %}
-{% set wide = bits == 16 %}
-{% macro weights() %}
-{% if wide %}
-ldrd r2, r3, [r1], #8
+{% set shared, wide = form == 1, form == 2 %}
+{# Two values of four pixels and two channels. Begin: sums start with r4 and r8, which the first pixel overwrites. #}
+{% macro products(begin) %}
+{{ "ldrd r3, r2, [r1], #8" if wide else "ldr r2, [r1], #4" }}
+{% for first, at in ((6, 8), (4, 0)) %}
+{% if dual %}
+ldrd r12, lr, [r0{{ ", #8]" if at else "], #16" }}
+{% elif at %}
+ldr r12, [r0, #4]
+ldr lr, [r0, #8]
 {% else %}
-ldr r2, [r1], #4
-sxtb16 r3, r2, ror #8
-sxtb16 r2, r2
+ldr r12, [r0, #-4]
+ldr lr, [r0], #16
 {% endif %}
+{% if at %}
+{{ "sxtb16 r3, r2" if not wide }}
+{{ "sxtb16 r2, r2, ror #8" if form == 0 }}
+{% endif %}
+{% for pixel in ((1, 0) if begin else (0, 1)) %}
+{% for start, weights in ((8, "r2"), (4, "r3")) %}
+{% set sum = first - 4 + pixel + start %}
+smlad r{{ sum }}, {{ ("r12", "lr")[pixel] }}, {{ weights }}, r{{ start if begin else sum }}
+{% endfor %}
+{% endfor %}
+{% endfor %}
 {% endmacro %}
 #if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && !defined(__ARM_BIG_ENDIAN)
 static __attribute__((noinline)) void {{ name }}(
     int8_t *output, const int32_t *columns, const int32_t *stream, int32_t channels, int32_t pairs,
     int32_t pixels, int32_t pitch)
 {
-    const uint32_t skipped = (uint32_t)((1 - pairs) & 7) * {{ 44 if wide else 52 }}u;
+    const uint32_t skipped = (uint32_t)((1 - pairs) & 7) * {{ (60, 56, 52)[form] - 8 * dual }}u;
     const int32_t last = (pixels - 1) * pitch;
     const uintptr_t state[9] = {
-        (uintptr_t)columns, skipped, (uintptr_t)(columns + 4 * pairs), (uintptr_t)output,
+        (uintptr_t)columns + {{ 4 - 4 * dual }}u, skipped, (uintptr_t)(columns + 4 * pairs) + {{ 4 - 4 * dual }}u,
+        (uintptr_t)output,
         (uintptr_t)(pitch < last ? pitch : last), (uintptr_t)(2 * pitch < last ? 2 * pitch : last),
         (uintptr_t)last, (uintptr_t)(output + channels), (uintptr_t)stream};
     __asm__ volatile(
@@ -31,41 +50,23 @@ static __attribute__((noinline)) void {{ name }}(
         1:
         ldr r0, [sp]
         ldrd r4, r8, [r1], #8
-        {# Sums of two channels start with their biases; pixels in an order that overwrites none. #}
-        {{ weights() }}
-        ldrd r12, lr, [r0, #8]
-        smlad r6, r12, r2, r4
-        smlad r10, r12, r3, r8
-        smlad r7, lr, r2, r4
-        smlad r11, lr, r3, r8
-        ldrd r12, lr, [r0], #16
-        smlad r5, lr, r2, r4
-        smlad r9, lr, r3, r8
-        smlad r4, r12, r2, r4
-        smlad r8, r12, r3, r8
+        {{ products(true) }}
         ldr r2, [sp, #4]
         add pc, r2
         nop
         2:
         .rept 8
-        {{ weights() }}
-        ldrd r12, lr, [r0], #8
-        smlad r4, r12, r2, r4
-        smlad r8, r12, r3, r8
-        smlad r5, lr, r2, r5
-        smlad r9, lr, r3, r9
-        ldrd r12, lr, [r0], #8
-        smlad r6, r12, r2, r6
-        smlad r10, r12, r3, r10
-        smlad r7, lr, r2, r7
-        smlad r11, lr, r3, r11
+        {{ products(false) }}
         .endr
         ldr r2, [sp, #8]
         cmp r0, r2
         bne 2b
+        {% for sum in range(8, 12 if shared else 8) %}
+        sub r{{ sum }}, r{{ sum }}, r{{ sum - 4 }}
+        {% endfor %}
         {% for sum in range(4, 12) %}
         {{ "ldm r1!, {r2, r3, r12}" if sum % 4 == 0 }}
-        {{ "lsl r%d, r%d, #1" % (sum, sum) if not wide }}
+        {{ ("asr r%d, r%d, #7" if shared and sum > 7 else "lsl r%d, r%d, #1") % (sum, sum) if not wide }}
         {{ dsp.scale("r%d" % sum, "r2", "r3", rounded, limit) }}
         {% endfor %}
         add lr, sp, #12
@@ -94,6 +95,6 @@ static inline void {{ name }}(
     int8_t *output, const int32_t *columns, const int32_t *stream, int32_t channels, int32_t pairs,
     int32_t pixels, int32_t pitch)
 {
-    dsp_tile(output, columns, stream, channels, pairs, pixels, pitch, {{ wide|int }}, {{ dsp.limits(limit) }});
+    dsp_tile(output, columns, stream, channels, pairs, pixels, pitch, {{ form }}, {{ dsp.limits(limit) }});
 }
 #endif

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two published architectures of MLPerf Tiny with random weights, whose trained files are not here.
+
+Weights are normally distributed and fill int8's range in each channel. No channel is constant, unlike in some trained
+networks.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from models.tflite_writer import Builder
+
+_SPREAD = 36.0  # Standard deviation of the weights.
+_VALUES = 60.0  # Assumed root mean square of a layer's inputs, less their zero point.
+
+
+class _Chain:
+    """A network whose layers follow one another, with scales that use the range of int8."""
+
+    def __init__(self, shape: tuple[int, ...], zero: int) -> None:
+        self._builder = Builder()
+        self._random = np.random.default_rng(7)
+        self._input = self._last = self._builder.tensor("x", shape, "int8", scale=0.1, zero_point=zero)
+        self._shape, self._scale, self._zero = shape, 0.1, zero
+
+    def layer(
+        self, operator: str, weights: tuple[int, ...], shape: tuple[int, ...], *, relu: bool, **options: Any
+    ) -> None:
+        """Append an operator with weights; its output's scale is that of sums of independent products."""
+        axis = len(weights) - 1 if operator.startswith("DEPTHWISE") else 0
+        per_channel = operator != "FULLY_CONNECTED"
+        channels = weights[axis]
+        values = np.clip(np.rint(self._random.normal(0, _SPREAD, weights)), -127, 127).astype(np.int8)
+        scales = self._random.uniform(0.003, 0.006, channels if per_channel else 1).astype(np.float32)
+        length = int(np.prod(weights)) // channels
+        reach = float(np.sqrt(length)) * _SPREAD * _VALUES
+        bias = self._random.integers(-int(reach), int(reach), channels).astype(np.int32)
+        scale = self._scale * 0.0045 * reach / (80 if relu else 40)
+        parts = [
+            self._constant("weights", values, scale=scales, axis=axis),
+            self._constant("bias", bias, scale=np.float32(self._scale) * scales),
+        ]
+        activation = "RELU" if relu else "NONE"
+        self._append(
+            operator, shape, scale, -128 if relu else 4, *parts, fused_activation_function=activation, **options
+        )
+
+    def keep(self, operator: str, shape: tuple[int, ...], *parts: str, **options: Any) -> None:
+        """Append an operator whose output has its input's scale."""
+        self._append(operator, shape, self._scale, self._zero, *parts, **options)
+
+    def flatten(self) -> None:
+        target = np.array([1, self._shape[-1]], np.int32)
+        self.keep("RESHAPE", (1, self._shape[-1]), self._constant("shape", target))
+
+    def softmax(self) -> None:
+        self._append("SOFTMAX", self._shape, 1 / 256, -128)
+
+    def finish(self) -> bytes:
+        return self._builder.finish([self._input], [self._last])
+
+    def _append(
+        self, operator: str, shape: tuple[int, ...], scale: float, zero: int, *parts: str, **options: Any
+    ) -> None:
+        name = self._builder.tensor(f"{operator}_{self._last}", shape, "int8", scale=scale, zero_point=zero)
+        self._builder.operator(operator, [self._last, *parts], [name], **options)
+        self._last, self._shape, self._scale, self._zero = name, shape, scale, zero
+
+    def _constant(self, name: str, array: npt.NDArray[Any], **keywords: Any) -> str:
+        return self._builder.tensor(f"{name}_{self._last}", array.shape, str(array.dtype), array, **keywords)
+
+
+def keyword_spotting() -> bytes:
+    """Return MLPerf Tiny's DS-CNN: a 10x4 convolution, four depthwise separable ones of 64 channels, 12 classes."""
+    chain, shape = _Chain((1, 49, 10, 1), 83), (1, 25, 5, 64)
+    chain.layer("CONV_2D", (64, 10, 4, 1), shape, relu=True, padding="SAME", stride_h=2, stride_w=2)
+    for _ in range(4):
+        chain.layer("DEPTHWISE_CONV_2D", (1, 3, 3, 64), shape, relu=True, padding="SAME")
+        chain.layer("CONV_2D", (64, 1, 1, 64), shape, relu=True, padding="SAME")
+    sizes = {"filter_height": 25, "filter_width": 5, "stride_h": 25, "stride_w": 5}
+    chain.keep("AVERAGE_POOL_2D", (1, 1, 1, 64), padding="VALID", **sizes)
+    chain.flatten()
+    chain.layer("FULLY_CONNECTED", (12, 64), (1, 12), relu=False)
+    chain.softmax()
+    return chain.finish()
+
+
+def anomaly_detection() -> bytes:
+    """Return MLPerf Tiny's dense autoencoder: 640 values, four layers of 128, 8, four of 128, 640."""
+    chain = _Chain((1, 640), 90)
+    inputs = 640
+    for outputs in (128, 128, 128, 128, 8, 128, 128, 128, 128):
+        chain.layer("FULLY_CONNECTED", (outputs, inputs), (1, outputs), relu=True)
+        inputs = outputs
+    chain.layer("FULLY_CONNECTED", (640, inputs), (1, 640), relu=False)
+    return chain.finish()
