@@ -76,7 +76,10 @@ def test_folding_and_fusion_are_reported_also_from_the_cache(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("board", "reason"),
-    [("stm32f746", "DSP extension: two products in an instruction"), ("host", "plain C: two pixels in a word")],
+    [
+        ("stm32f746", "DSP extension: two products in an instruction, weights in RAM"),
+        ("host", "plain C: two pixels in a word"),
+    ],
 )
 def test_reason_for_a_kernel_is_reported(board: str, reason: str, tmp_path: Path) -> None:
     notes = _notes("model.report", DIGITS, "--board", board, "--explain", "--output", tmp_path)

@@ -55,7 +55,7 @@ class CoreTiming:
 
 
 M0 = CoreTiming(costs={"load": 2, "store": 2}, split=0, wide_branch=1)
-M0_PLUS = replace(M0, refill=1)
+M0PLUS = replace(M0, refill=1)
 # The manual gives 1 to 3 for the refill (P), and 2 to 12 for a division, here 7.
 M4 = CoreTiming(
     costs={
