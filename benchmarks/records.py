@@ -90,7 +90,9 @@ def main() -> int:
         chip = data["chips"][record["chip"]]
         cycles = round(record["ms"] * chip["mhz"] * 1000)
         figures = count(board_of(chip), record["network"], contents[record["network"]])
-        rows.append(record | figures | {"record_cycles": cycles, "ratio": round(figures["modelled_cycles"] / cycles, 3)})
+        rows.append(
+            record | figures | {"record_cycles": cycles, "ratio": round(figures["modelled_cycles"] / cycles, 3)}
+        )
         print(rows[-1], flush=True)
     seen.keep("records", {"rows": rows})
     line = (
@@ -98,7 +100,9 @@ def main() -> int:
         "| {ram_bytes:,} |"
     )
     lines = [line.format(**row, record=row["record_cycles"] / 1e6, here=row["modelled_cycles"] / 1e6) for row in rows]
-    chips = [f"| {name} | {chip['board']} | {chip['model']} |" for name, chip in data["chips"].items() if "model" in chip]
+    chips = [
+        f"| {name} | {chip['board']} | {chip['model']} |" for name, chip in data["chips"].items() if "model" in chip
+    ]
     PAGE.write_text(HEAD + "\n".join(lines) + "\n" + CHIPS + "\n".join(chips) + "\n", encoding="utf-8")
     return int(any(row["ratio"] > 1 for row in rows))
 

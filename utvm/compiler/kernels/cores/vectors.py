@@ -65,6 +65,9 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
         own["result"] = (width * channels, "int8")
     rounded = int(record.low < record.output_zero)
     helper = f"vector_{kind}_{unrolled}_{rounds}_{pixels}_{rounded}"
+    if kind == "windows":
+        _, rows, columns, depth = record.weights.shape
+        helper += f"_{rows}_{columns * depth}" if record.dilation == (1, 1) else "_0_0"
 
     def row(number: Any, output: Any, at: Pointers) -> None:
         to = tirx.address_of(output[number * (width * channels)])
