@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares modelled cycles of MLPerf Tiny's networks with the best published result on the same chip.
 
-``records.yaml`` lists the results, which are from silicon, and the chips: a board, and what differs from it. The modelled
+``records.yaml`` lists the results, which are from silicon, and the chips: a board, and what differs from it. Modelled
 cycles are of VIRTUAL boards with a model of the cycles; docs/time.md has its error. Also writes docs/records.md.
 
 Run: ``UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/records.py``. Ends with 1 if one is above its record.

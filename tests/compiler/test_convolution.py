@@ -69,7 +69,11 @@ _SHAPES = [
     Shape(channels=1, height=15, width=14, outputs=5, filter=(10, 4), strides=(1, 2), padding=(4, 1, 5, 1)),
     Shape(height=1, width=1, channels=30, outputs=11, filter=(1, 1), padding=(0, 0, 0, 0), relu=True),
     Shape(channels=3, outputs=3, height=12, width=12, residual=True),
-    # With the DSP extension: weights of two channels that share no halfword.
+    # With the DSP extension: large filters; weights of two channels that share no halfword.
+    Shape(height=9, width=11, channels=4, multiplier=1, filter=(5, 5), padding=(2, 2, 2, 2), largest=128),
+    Shape(
+        height=12, width=13, channels=3, multiplier=2, filter=(7, 6), strides=(2, 2), padding=(2, 2, 3, 3), relu=True
+    ),
     Shape(height=1, width=1, channels=300, outputs=10, filter=(1, 1), padding=(0, 0, 0, 0), largest=128),
     # Winograd's algorithm with the DSP extension: full tiles, tiles at the border, sums in several passes.
     Shape(height=12, width=12, channels=8, outputs=4, relu=True),

@@ -1,11 +1,11 @@
 /* Computes rows of a depthwise convolution, from column on, one channel after the other: lift copies what they see of one
  * into the plane, filter computes it. geometry as copy_window has it. plane: lines rows of pitch halfwords. copies: how
- * many channels of output each of the input has. */
+ * many channels of output each of the input has. words: of the stream for each. */
 static inline void depthwise_band(
     void (*filter)(int8_t *, const int16_t *, const int32_t *, int32_t),
     void (*lift)(int16_t *, int32_t, const int8_t *, int32_t, int32_t, int32_t), int8_t *output, const int8_t *image,
     const int32_t *geometry, int16_t *plane, const int32_t *stream, int32_t row, int32_t column, int32_t rows,
-    int32_t lines, int32_t pitch, int32_t copies)
+    int32_t lines, int32_t pitch, int32_t copies, int32_t words)
 {
     const int32_t inputs = geometry[2];
     const int32_t top = row * geometry[5] - geometry[9];
@@ -28,7 +28,7 @@ static inline void depthwise_band(
         for (int32_t copy = 0; copy < copies; ++copy) {
             filter(output, seen > 0 ? plane - above * pitch - before : plane, stream, rows);
             ++output;
-            stream += 10;
+            stream += words;
         }
     }
 }

@@ -7,5 +7,5 @@ static inline void {{ name }}(
 {
     depthwise_band(
         dsp_plane_{{ plane }}, dsp_lift_{{ channels // copies }}, output, image, geometry,
-        (int16_t *)plane, stream, row, column, rows, {{ lines }}, {{ pitch // 2 }}, {{ copies }});
+        (int16_t *)plane, stream, row, column, rows, {{ lines }}, {{ pitch // 2 }}, {{ copies }}, 10);
 }

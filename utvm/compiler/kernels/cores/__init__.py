@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from utvm.compiler.kernels import functions, records
-from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
+from utvm.compiler.kernels.cores.dsp import make_planes_with_dsp, make_with_dsp
 from utvm.compiler.kernels.cores.packed import make_packed_operator
 from utvm.compiler.kernels.cores.vectors import make_with_vectors
 from utvm.compiler.kernels.cores.winograd import make_with_winograd
@@ -39,16 +39,12 @@ _NEON = frozenset({"neon"})
 _make_with_mve, _make_with_neon = (functools.partial(make_with_vectors, alone=alone) for alone in (True, False))
 _make_large = functools.partial(make_with_winograd, thrifty=False)
 
-_PRODUCTS = "DSP extension: two products in an instruction"
-# Extensions, wide, held, goals: a byte of flash or RAM is worth its cycles, or not.
-_DSP_FORMS: tuple[tuple[frozenset[str], bool, bool, tuple[Goal, ...]], ...] = (
-    (_DUAL, True, True, ("balance",)),
-    (_DUAL, False, True, ("balance", "speed")),
-    (_DUAL, True, False, ("balance", "ram")),
-    (_DUAL, False, False, ()),
-    (_DSP, False, True, ("balance", "speed")),
-    (_DSP, False, False, ()),
-)
+
+def _two_products(extensions: frozenset[str], wide: bool, held: bool, *goals: Goal) -> CoreKernel:
+    name = "DSP extension: two products in an instruction" + ", weights in RAM" * held
+    make = functools.partial(make_with_dsp, dual=extensions is _DUAL, wide=wide, held=held)
+    return CoreKernel(name, extensions, False, make, 0.9, goals)
+
 
 KERNELS = (
     CoreKernel("MVE: 16 products in an instruction", _MVE, False, _make_with_mve, 0.16),
@@ -57,21 +53,15 @@ KERNELS = (
     CoreKernel("NEON: a channel's four by four values in a vector", _NEON, True, _make_with_neon, 2.0),
     CoreKernel("DSP extension: Winograd's algorithm", _DSP, False, make_with_winograd, 0.4, ("balance",)),
     CoreKernel("DSP extension: Winograd's algorithm, large tiles", _DSP, False, _make_large, 0.4, ("speed",)),
-    *(
-        CoreKernel(
-            f"{_PRODUCTS}, weights in RAM" if held else _PRODUCTS,
-            extensions,
-            False,
-            functools.partial(make_with_dsp, dual=extensions is _DUAL, wide=wide, held=held),
-            0.9,
-            goals,
-        )
-        for extensions, wide, held, goals in _DSP_FORMS
-    ),
+    _two_products(_DUAL, True, True, "balance"),
+    _two_products(_DUAL, False, True, "balance", "speed"),
+    _two_products(_DUAL, True, False, "balance", "ram"),
+    _two_products(_DUAL, False, False),
+    _two_products(_DSP, False, True, "balance", "speed"),
+    _two_products(_DSP, False, False),
     CoreKernel(
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),
-    CoreKernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
     CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed_operator, 2.1),
     CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed_operator, 5.0),
 )

@@ -227,23 +227,21 @@ _MOST_CHANNELS = 4095  # Largest immediate of an addition.
 
 
 def make_planes_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator of up to 3x3, undilated, horizontal stride 1 or 2; None if unsupported."""
+    """Make the operator, undilated and of horizontal stride 1 or 2; None if unsupported."""
     settled, table = settle(record)
-    _, rows, columns, _ = record.weights.shape
     channels = len(record.bias)
-    if table is None or record.residual is not None or max(rows, columns) > 3 or record.strides[1] > 2:
+    if table is None or record.residual is not None or record.strides[1] > 2:
         return None
     if record.dilation != (1, 1) or channels > _MOST_CHANNELS or math.prod(record.output_shape[:2]) < _LEAST_PIXELS:
         return None
-    constants: dict[str, npt.NDArray[Any]] = {
-        "stream": _plane_stream(settled.weights, folded_bias(settled), table),
-        "geometry": geometry(settled),
-    }
+    stream = (_plane_stream if _is_small(record) else _filter_stream)(settled, table)
+    constants: dict[str, npt.NDArray[Any]] = {"stream": stream, "geometry": geometry(settled)}
     height, width, _ = record.output_shape
     widths = [item for item in _WIDTHS if width % item == 0]
     enough = next((width for width in widths if 3 * _pitch(record, width) <= _LITTLE), 0)
     sizes = [(height, width), *((1, width) for width in widths if width >= enough)]
-    sizes = [size for size in sizes if _pitch(record, size[1]) <= _MOST_PITCH]
+    if _is_small(record):
+        sizes = [size for size in sizes if _pitch(record, size[1]) <= _MOST_PITCH]
     return with_forms([_plane(settled, constants, *size) for size in sizes]) if sizes else None
 
 
@@ -251,8 +249,13 @@ def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: in
     height, width, channels = record.output_shape
     copies = channels // record.input_shape[2]
     down, across = record.strides
-    pitch, lines = _pitch(record, pixels), (tall - 1) * down + 3
-    helper = f"dsp_depthwise_{lines}_{copies}_{across}_{down}_{pitch}_{pixels}_{channels}_{variant(record)}"
+    _, rows, columns, _ = record.weights.shape
+    pitch, lines = _pitch(record, pixels), (tall - 1) * down + max(rows, 3)
+    if _is_small(record):
+        helper = f"dsp_depthwise_{lines}_{copies}_{across}_{down}_{pitch}_{pixels}_{channels}_{variant(record)}"
+    else:
+        filter_ = f"{rows}_{columns}_{across}_{down}_{pitch // 2}_{pixels}_{channels}_{variant(record)[2:]}"
+        helper = f"dsp_filters_{lines}_{copies}_{filter_}"
     together = tall * pixels
 
     def band(number: Any, output: Any, at: Pointers) -> None:
@@ -268,48 +271,31 @@ def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: in
     return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, steps, band)
 
 
+def _is_small(record: Convolution) -> bool:
+    return max(record.weights.shape[1:3]) <= 3
+
+
 def _pitch(record: Convolution, pixels: int) -> int:
-    # Pixels are computed in pairs: a single last pixel reads as many values as a pair.
-    needed = pixels + 2 + pixels % 2 if record.strides[1] == 1 else 2 * pixels + 2
-    return 4 * -(-needed // 2)
+    # Pixels are computed in pairs or fours: the last ones read as many values.
+    columns, across = max(record.weights.shape[2], 3), record.strides[1]
+    together = 2 if _is_small(record) or pixels % 4 in (1, 2) else 4
+    rounded = pixels if _is_small(record) and across == 2 else -(-pixels // together) * together
+    return 4 * ((rounded * across - 2) // 2 + columns // 2 + 1)
 
 
-def _plane_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:
-    channels, rows, columns, _ = weights.shape
+def _plane_stream(record: Convolution, table: Int32) -> Int32:
+    channels, rows, columns, _ = record.weights.shape
     square = np.zeros((channels, 3, 3), np.int64)
-    square[:, :rows, :columns] = 2 * weights[..., 0].astype(np.int64)
+    square[:, :rows, :columns] = 2 * record.weights[..., 0].astype(np.int64)
     words = halves(square[..., :2], square[..., 1:]).reshape(channels, -1)
-    return np.column_stack([words, 2 * bias, table]).astype(np.int32).ravel()
+    return np.column_stack([words, 2 * folded_bias(record), table]).astype(np.int32).ravel()
 
 
-def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator of one output per input channel, channels in fours, no residual; None if unsupported."""
-    record, table = settle(record)
-    channels = record.input_shape[2]
-    if table is None or channels % 4 or len(record.bias) != channels or record.residual is not None:
-        return None
-    if record.dilation != (1, 1):
-        return None  # Copying each window would take longer than the kernel saves.
-    constants = {
-        "weights": _packed_depthwise_weights(record.weights),
-        "bias": folded_bias(record).astype(np.int32),
-        "scales": table,
-        "geometry": geometry(record),
-    }
-    width = record.output_shape[1]
-
-    def row(number: Any, output: Any, at: Pointers) -> None:
-        to = tirx.address_of(output[number * (width * channels)])
-        read = [at["data"], at["geometry"], at["window"], number, at["weights"], at["bias"], at["scales"]]
-        call_helper("depthwise_row", to, *read, record.low, record.high)
-
-    overlap = (distance(record, 1, reads_again=True),)
-    own = {"window": (record.weights[0].size * channels, "int8")}
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, record.output_shape[0], row)
-
-
-def _packed_depthwise_weights(weights: npt.NDArray[np.int8]) -> Int32:
-    """Pack weights ``[channels][rows][columns][1]`` into words of four channels, the first in the lowest byte."""
-    parts = weights.reshape(len(weights) // 4, 4, -1).astype(np.int64).transpose(0, 2, 1) & 255
-    words = parts[..., 0] | parts[..., 1] << 8 | parts[..., 2] << 16 | parts[..., 3] << 24
-    return np.asarray(words.astype(np.uint32).view(np.int32))
+def _filter_stream(record: Convolution, table: Int32) -> Int32:
+    channels, rows, columns, _ = record.weights.shape
+    padded = np.zeros((channels, rows, columns // 2 * 2 + 3), np.int64)
+    padded[..., 1 : columns + 1] = record.weights[..., 0]
+    words = halves(padded[..., 1::2], padded[..., 2::2])
+    if record.strides[1] == 1:
+        words = np.concatenate([words, halves(padded[..., :-1:2], padded[..., 1::2])], axis=2)
+    return np.column_stack([words.reshape(channels, -1), folded_bias(record), table]).astype(np.int32).ravel()

@@ -1,0 +1,10 @@
+{# As dsp_depthwise, with dsp_filter. #}
+static inline void {{ name }}(
+    int8_t *output, const int8_t *image, const int32_t *geometry, int32_t *plane, const int32_t *stream,
+    int32_t row, int32_t column, int32_t lines)
+{
+    depthwise_band(
+        dsp_filter_{{ [rows, columns, across, down, pitch, pixels, channels, limit]|join("_") }},
+        dsp_lift_{{ channels // copies }}, output, image, geometry, (int16_t *)plane, stream, row, column, lines,
+        {{ lines }}, {{ pitch }}, {{ copies }}, {{ rows * (columns // 2 + 1) * (2 if across == 1 else 1) + 4 }});
+}
