@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """C helpers: templates, one per file of this folder. Words in capitals in a file name are parameters.
 
-``dsp_tile_BITS_ROUNDED_LIMIT.c`` defines ``dsp_tile_8_1_7`` with ``bits`` 8; ``max_TYPE.c`` defines ``max_int8``.
+``dsp_plane_..._LIMIT.c`` defines ``dsp_plane_..._7`` with ``limit`` 7; ``max_TYPE.c`` defines ``max_int8``.
 The filter ``instructions`` turns lines of assembler into C strings.
 """
 

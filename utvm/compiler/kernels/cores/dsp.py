@@ -272,12 +272,12 @@ def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: in
 
 
 def _is_small(record: Convolution) -> bool:
-    return max(record.weights.shape[1:3]) <= 3
+    return bool(max(record.weights.shape[1:3]) <= 3)
 
 
 def _pitch(record: Convolution, pixels: int) -> int:
     # Pixels are computed in pairs or fours: the last ones read as many values.
-    columns, across = max(record.weights.shape[2], 3), record.strides[1]
+    columns, across = max(int(record.weights.shape[2]), 3), record.strides[1]
     together = 2 if _is_small(record) or pixels % 4 in (1, 2) else 4
     rounded = pixels if _is_small(record) and across == 2 else -(-pixels // together) * together
     return 4 * ((rounded * across - 2) // 2 + columns // 2 + 1)
