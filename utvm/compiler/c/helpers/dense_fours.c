@@ -19,12 +19,13 @@
 #endif
 
 /* Multiplies one row of values with the weights of four channels at a time. words: for each four channels, and for each
- * value, their weights, the first in the lowest byte. scales: as of dense_channels. */
+ * value, their weights, the first in the lowest byte. scales: [channels][4]: bias with the input's zero point, multiplier,
+ * offset, shift. */
 static inline void {{ name }}(
-    int8_t *output, const int8_t *row, int32_t length, const int32_t *words, const int32_t *scales, int32_t groups,
+    int8_t *output, const int8_t *row, int32_t length, const int32_t *words, const int32_t *scales, int32_t channels,
     int32_t low, int32_t high)
 {
-    for (; groups > 0; --groups) {
+    for (; channels > 0; channels -= 4) {
         int32_t sum_0 = 0;
         int32_t sum_1 = 0;
         int32_t sum_2 = 0;
@@ -45,7 +46,7 @@ static inline void {{ name }}(
         }
         {
             const int32_t sums[4] = {sum_0, sum_1, sum_2, sum_3};
-            for (int32_t channel = 0; channel < 4; ++channel) {
+            for (int32_t channel = 0; channel < 4 && channel < channels; ++channel) {
                 scaled_pixels(output, &sums[channel], scales, 1, 1, low, high);
                 ++output;
                 scales += 4;

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from utvm.compiler.kernels import functions, records
-from utvm.compiler.kernels.cores.dsp import make_planes_with_dsp, make_with_dsp
+from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
 from utvm.compiler.kernels.cores.packed import make_packed_operator
 from utvm.compiler.kernels.cores.vectors import make_with_vectors
 from utvm.compiler.kernels.cores.winograd import make_with_winograd
@@ -62,6 +62,7 @@ KERNELS = (
     CoreKernel(
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),
+    CoreKernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
     CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed_operator, 2.1),
     CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed_operator, 5.0),
 )

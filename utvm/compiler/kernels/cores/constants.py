@@ -121,20 +121,8 @@ def _scale_values(zero: int, rescale: Rescale) -> list[int]:
 
 def geometry(record: Convolution) -> Int32:
     """Return the window geometry read by the helpers ``copy_window`` and ``window_columns``."""
-    _, rows, columns, _ = record.weights.shape
-    return np.array(
-        [
-            *record.input_shape,
-            rows,
-            columns,
-            *record.strides,
-            *record.dilation,
-            *record.padding[:2],
-            record.output_shape[1],
-            record.input_zero,
-        ],
-        np.int32,
-    )
+    window = [*record.weights.shape[1:3], *record.strides, *record.dilation, *record.padding[:2]]
+    return np.array([*record.input_shape, *window, record.output_shape[1], record.input_zero], np.int32)
 
 
 class Pointers(dict[str, Any]):

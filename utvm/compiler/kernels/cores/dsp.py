@@ -28,9 +28,7 @@ _LEAST_TILES = 8  # Tiles that justify copying the weights.
 _LEAST_PIXELS_WIDE = 96  # Pixels that justify a byte of flash: weights of 16 bits save instructions.
 
 
-def make_with_dsp(
-    record: Convolution, *, dual: bool = False, wide: bool = False, held: bool = False
-) -> Operator | None:
+def make_with_dsp(record: Convolution, dual: bool, wide: bool, held: bool) -> Operator | None:
     """Make the operator, or return None if the kernels do not support the record.
 
     Args:
@@ -43,9 +41,11 @@ def make_with_dsp(
         return None
     if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
         return None if held else _dense(settled, table, dual)
-    form = 2 if wide and math.prod(record.output_shape[:2]) >= _LEAST_PIXELS_WIDE else int(_can_share(settled))
-    stream = _tile_stream(settled, table, form)
-    if held and not _is_worth_holding(record, stream):
+    pixels = math.prod(record.output_shape[:2])
+    form = 2 if wide and pixels >= _LEAST_PIXELS_WIDE else int(_can_share(settled))
+    stream = _stream(settled, table, 2, form)
+    most = max(_LEAST_HELD, (math.prod(record.input_shape) + math.prod(record.output_shape)) // 3)
+    if held and (stream.nbytes > most or pixels < _LEAST_TILES * _PIXELS):
         return None
     return _convolution(settled, stream, f"dsp_tile_{form}_{dual:d}_{variant(record)}", held)
 
@@ -63,7 +63,7 @@ def clamp(record: Convolution, output: Any, count: Any) -> None:
 def _dense(record: Convolution, table: Int32, dual: bool) -> Operator:
     channels, length = len(record.bias), record.weights[0].size
     form = int(_can_share(record))
-    stream = _dense_stream(record, table, form)
+    stream = _stream(record, table, 4, form)
     count = -(-length // 4) * 4
     groups, rest = divmod(channels, 4)
     helper = f"dsp_dense_{form}_{dual:d}_{variant(record)}"
@@ -111,9 +111,8 @@ def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) ->
         count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
         _columns(record, first, count, at)
         target = at.get("result", to)
-        weights = "stream"
+        weights = "held" if held else "stream"
         if held:
-            weights = "held"
             call_helper("hold_words", at["held"], at["stream"], len(stream), number)
         if channels > 1:
             even = channels // 2 * 2
@@ -131,12 +130,6 @@ def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) ->
 
     overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
     return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
-
-
-def _is_worth_holding(record: Convolution, stream: Int32) -> bool:
-    tensors = math.prod(record.input_shape) + math.prod(record.output_shape)
-    is_small = stream.nbytes <= max(_LEAST_HELD, tensors // 3)
-    return is_small and math.prod(record.output_shape[:2]) >= _LEAST_TILES * _PIXELS
 
 
 def _reads_pixels(record: Convolution) -> bool:
@@ -186,17 +179,14 @@ def _packed_weights(record: Convolution, together: int, form: int) -> Int32:
     return halves(both[..., 0], both[..., 1]).reshape(groups, -1)
 
 
-def _tile_stream(record: Convolution, table: Int32, form: int) -> Int32:
-    biases, scales = _in_groups(_biases(record, form), table, 2)
-    return np.hstack([biases, _packed_weights(record, 2, form), scales]).ravel()
-
-
-def _dense_stream(record: Convolution, table: Int32, form: int) -> Int32:
-    words = _packed_weights(record, 4, form)
+def _stream(record: Convolution, table: Int32, together: int, form: int) -> Int32:
+    """For each ``together`` channels their biases, weights and scales, as ``dsp_tile`` or ``dsp_dense`` reads them."""
     # Of each four values, two words of the first two channels, then two of the others.
-    groups = len(words) // 2
-    words = words.reshape(groups, 2, -1, 2).transpose(0, 2, 1, 3).reshape(groups, -1)
-    biases, scales = _in_groups(_biases(record, form), table, 4)
+    words = _packed_weights(record, together, form)
+    groups = 2 * len(words) // together
+    if together == 4:
+        words = words.reshape(groups, 2, -1, 2).transpose(0, 2, 1, 3).reshape(groups, -1)
+    biases, scales = _in_groups(_biases(record, form), table, together)
     return np.hstack([biases, words, scales]).ravel()
 
 
@@ -299,3 +289,25 @@ def _filter_stream(record: Convolution, table: Int32) -> Int32:
     if record.strides[1] == 1:
         words = np.concatenate([words, halves(padded[..., :-1:2], padded[..., 1::2])], axis=2)
     return np.column_stack([words.reshape(channels, -1), folded_bias(record), table]).astype(np.int32).ravel()
+
+
+def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
+    """Make the operator of one output per input channel, channels in fours, no residual; None if unsupported."""
+    record, table = settle(record)
+    width, channels = record.output_shape[1:]
+    if table is None or channels % 4 or record.input_shape[2] != channels or record.residual is not None:
+        return None
+    if record.dilation != (1, 1):
+        return None  # Copying each window would take longer than the kernel saves.
+    bytes_ = np.ascontiguousarray(record.weights.reshape(channels // 4, 4, -1).transpose(0, 2, 1))
+    constants = {"weights": bytes_.view("<i4").astype(np.int32).ravel(), "bias": folded_bias(record).astype(np.int32)}
+    constants |= {"scales": table, "geometry": geometry(record)}
+
+    def row(number: Any, output: Any, at: Pointers) -> None:
+        to = tirx.address_of(output[number * (width * channels)])
+        read = [at["data"], at["geometry"], at["window"], number, at["weights"], at["bias"], at["scales"]]
+        call_helper("depthwise_row", to, *read, record.low, record.high)
+
+    overlap = (distance(record, 1, reads_again=True),)
+    own = {"window": (record.weights[0].size * channels, "int8")}
+    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, record.output_shape[0], row)

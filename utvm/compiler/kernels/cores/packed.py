@@ -40,23 +40,14 @@ def make_packed_operator(record: Convolution) -> Operator | None:
 
 def _dense(record: Convolution, table: Int32) -> Operator:
     length, channels = record.weights[0].size, len(record.weights)
-    groups, rest = divmod(channels, 4)
-    weights = record.weights.reshape(channels, length)
-    fours = weights[: 4 * groups].reshape(groups, 4, length).transpose(0, 2, 1)
-    constants: dict[str, npt.NDArray[Any]] = {"scales": table.ravel()}
-    if groups:
-        constants["words"] = np.ascontiguousarray(fours).view("<i4").astype(np.int32).ravel()
-    if rest:
-        constants["weights"] = weights[4 * groups :].ravel()
+    fours = np.zeros((-(-channels // 4), 4, length), np.int8)
+    fours.reshape(-1, length)[:channels] = record.weights.reshape(channels, length)
+    words = np.ascontiguousarray(fours.transpose(0, 2, 1)).view("<i4").astype(np.int32)
+    constants: dict[str, npt.NDArray[Any]] = {"words": words.ravel(), "scales": table.ravel()}
 
     def all_channels(_: Any, output: Any, at: Pointers) -> None:
-        if groups:
-            read = [at["data"], length, at["words"], at["scales"]]
-            call_helper("dense_fours", output.access_ptr("w"), *read, groups, record.low, record.high)
-        if rest:
-            read = [at["data"], length, at["weights"], at.to("scales", 16 * groups)]
-            to = tirx.address_of(output[4 * groups])
-            call_helper("dense_channels", to, *read, rest, record.low, record.high)
+        read = [at["data"], length, at["words"], at["scales"]]
+        call_helper("dense_fours", output.access_ptr("w"), *read, channels, record.low, record.high)
 
     overlap = (distance(record, 1, reads_again=True),)
     return operator_of_steps(record, "conv2d_int8", overlap, constants, {}, 1, all_channels)
