@@ -97,10 +97,11 @@ def test_log_is_continued_and_refused_for_another_cpu(tmp_path: Path) -> None:
     first = inv("model.tune", *options)
     assert first.returncode == 0, first.stderr
     report = json.loads(first.stdout)
-    # The alternative to the DSP extension is plain C, for each of three layers. It is slower and not chosen.
-    assert report["candidates"] == len(report["layers"]) == 3
-    assert {layer["kind"] for layer in report["layers"]} == {"default"}
-    assert report["outputs_equal"] and report["before"] == report["tuned"]
+    # Plain C, for each of three layers, is slower and not chosen. The first layer can also leave its weights in flash, which
+    # takes fewer instructions than a copy in RAM.
+    assert report["candidates"] == len(report["layers"]) + 1 == 4
+    assert [layer["kind"] for layer in report["layers"]] == ["kernel", "default", "default"]
+    assert report["outputs_equal"] and report["before"] > report["tuned"]
     second = inv("model.tune", *options)
     assert json.loads(second.stdout)["candidates"] == 0
     run = ("model.run", "--model", DIGITS / "digits_int8.tflite", "--set", f"tuned={log}", "--board")
