@@ -97,8 +97,8 @@ def test_log_is_continued_and_refused_for_another_cpu(tmp_path: Path) -> None:
     first = inv("model.tune", *options)
     assert first.returncode == 0, first.stderr
     report = json.loads(first.stdout)
-    # Plain C, for each of three layers, is slower and not chosen. The first layer can also leave its weights in flash, which
-    # takes fewer instructions than a copy in RAM.
+    # Plain C, for each of three layers, is slower and not chosen. The first layer can also leave its weights in flash,
+    # which takes fewer instructions than a copy in RAM.
     assert report["candidates"] == len(report["layers"]) + 1 == 4
     assert [layer["kind"] for layer in report["layers"]] == ["kernel", "default", "default"]
     assert report["outputs_equal"] and report["before"] > report["tuned"]
