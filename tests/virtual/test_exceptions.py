@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exception entry and return, priorities and nesting (ARM DDI 0403E, B1.5)."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.virtual.target import RAM, STACK_TOP, XPSR, Target
+from utvm.virtual.spec import CoreName
 
 # At its start, a handler writes its number to a log at r11; at its end, the number + 0x100.
 LOG = ".macro log value\nmovw r0, #\\value\nstr r0, [r11], #4\n.endm\n"
@@ -57,6 +60,25 @@ def test_exception_frame(target: Target) -> None:
     assert frame == [10, 11, 12, 13, 22, 33, target.symbols["at"], 0x61000000]
     assert target.register(5) == 0xFFFFFFF9
     assert target.register(6) == 11
+
+
+@pytest.mark.parametrize("core", ["cortex-m0", "cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7"])
+@pytest.mark.parametrize("end", ["push {r4, lr}\npop {r4, pc}", "bx lr"])
+def test_each_core_returns_from_a_handler(tmp_path: Path, core: CoreName, end: str) -> None:
+    with Target(tmp_path, core=core) as target:
+        target.run(
+            f"""
+            handler reset
+            movs r4, #1
+            svc #0
+            movs r5, #2
+            done
+            handler sv_call
+            movs r6, #3
+            {end}
+            """
+        )
+        assert [target.register(number) for number in (4, 5, 6)] == [1, 2, 3]
 
 
 def test_stack_is_aligned_and_restored(target: Target) -> None:

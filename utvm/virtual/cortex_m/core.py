@@ -406,6 +406,8 @@ class Core(RegisterFile):
     def _stop_by_error(self, error: unicorn.UcError) -> CoreStop:
         if not self.read(XPSR) & THUMB:
             return _usage_stop(faults.INVSTATE)
+        if self._has_branched_to_return():  # Unicorn's Armv6-M cores fetch from there
+            return CoreStop(StopKind.EXCEPTION_RETURN)
         if error.errno in (unicorn_const.UC_ERR_FETCH_UNMAPPED, unicorn_const.UC_ERR_FETCH_PROT):
             return CoreStop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
         raise error
