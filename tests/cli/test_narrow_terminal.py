@@ -47,7 +47,7 @@ _TABLES = {
     "model_quantize": [("model.quantize", "LONG", "--samples", _SAMPLES, "--output", "OUT/q.onnx")],
     # The second run measures another candidate.
     "model_tune": [("model.tune", "LONG", *_EMULATED, "mps2-an500", "--trials", "1", "--log", "OUT/log")],
-    "project": [("project.create", "--list")],
+    "project": [("project.create",)],
     "root_doctor": [("doctor",)],
     "vm": [("vm.status",)],
 }

@@ -125,9 +125,9 @@ def test_network_split_on_a_virtual_board_is_reported(multipliers: Boards, tmp_p
     ("block", "message"),
     [
         ({"answers": False}, "accelerator failed: the multiplier: no answer"),
-        ({"registers": 0x40023800}, "made at 0x40023800 takes 1024 bytes, and overlaps a memory or another device"),
+        ({"registers": 0x40023800}, "create at 0x40023800 takes 1024 bytes, and overlaps a memory or another device"),
         ({"registers": 0x20000400}, "accelerator.multiplier: registers: 0x20000400 lies in the memory dtcm"),
-        ({"registers": 0x58000002}, "made at 0x58000002: not a multiple of 1024"),
+        ({"registers": 0x58000002}, "create at 0x58000002: not a multiple of 1024"),
         ({"registers": None}, "the accelerator multiplier of mine cannot be driven: its registers are unknown"),
     ],
 )

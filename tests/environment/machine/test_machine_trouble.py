@@ -55,7 +55,7 @@ def test_libvirt_of_systemd_is_not_started(
     fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake("virsh", _NOBODY)
-    monkeypatch.setattr(libvirt, "_SYSTEMD", tmp_path)
+    monkeypatch.setattr(libvirt, "SYSTEMD", tmp_path)
     problem = _error_of_up(records)
     assert "does not answer" in problem.message
     assert problem.hint == "start it: sudo systemctl start libvirtd"
@@ -87,7 +87,7 @@ def test_daemon_is_not_started_with_a_low_limit(limit: str, hint: str, tmp_path:
         (programs / name).chmod(0o755)
     script = (
         f"import os, pathlib; from utvm.environment.machine import libvirt\n"
-        f"libvirt.FOLDER = pathlib.Path({str(tmp_path)!r}); libvirt._SYSTEMD = libvirt.FOLDER / 'none'\n"
+        f"libvirt.FOLDER = pathlib.Path({str(tmp_path)!r}); libvirt.SYSTEMD = libvirt.FOLDER / 'none'\n"
         "os.geteuid = lambda: 0\n"
         "with libvirt.running_libvirt(print): pass"
     )
