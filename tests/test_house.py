@@ -52,6 +52,7 @@ def test_imports_have_one_direction() -> None:
     _run(str(Path(sys.executable).parent / "lint-imports"), "--no-cache")
 
 
+@pytest.mark.slow
 def test_no_imports_form_a_circle() -> None:
     """Imports inside functions count, too: they hide a circle from Python, but not from a reader."""
     modules = {_module(path): path for path in PRODUCT}
@@ -144,6 +145,7 @@ def _code(path: Path) -> str:
     return ast.unparse(_WithoutDocstrings().visit(ast.parse(path.read_text(encoding="utf-8"))))
 
 
+@pytest.mark.slow
 def test_there_is_one_way_to_start_python() -> None:
     """All others have the current folder on the module search path."""
     paths = [*PRODUCT, *(ROOT / "hil_tests").rglob("*.py"), ROOT / "tasks.py"]

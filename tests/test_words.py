@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
+
 from utvm.base.log import BRANCHES
 from utvm.paths import ROOT
 
@@ -36,12 +38,14 @@ def _unused_words() -> set[str]:
     return {word for row in re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE)[1:] for word in row.split(", ")}
 
 
+@pytest.mark.slow
 def test_no_name_contains_an_unused_word() -> None:
     assert len(_unused_words()) > 8
     names = sorted(_defined_names("utvm")[0])
     assert [name for name in names if _unused_words() & set(re.findall("[a-z]+", name[1].lower()))] == []
 
 
+@pytest.mark.slow
 def test_no_name_of_the_tests_contains_an_unused_word() -> None:
     """A test's name may have "each" in front of a noun."""
     wrong = []

@@ -138,6 +138,7 @@ def test_key_never_changes() -> None:
     assert content_key("ab", b"c") == hashlib.sha256(parts).hexdigest()
 
 
+@pytest.mark.slow
 def test_damaged_entry_is_set_aside_under_a_lock(tmp_path: Path) -> None:
     cache = Cache("things", tmp_path)
     entry = cache.fetch("a", fill)

@@ -202,6 +202,7 @@ def _fill_cache(own_cache: Path) -> list[Path]:
     return created
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [_SAMPLES, pytest.param(None, marks=pytest.mark.nightly)])
 def test_flipped_bytes_are_noticed(own_cache: Path, tmp_path: Path, samples: int | None) -> None:
     # Copies are damaged: this process has loaded the counter, and would crash with a damaged file.

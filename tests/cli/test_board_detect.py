@@ -56,6 +56,7 @@ def print_with_probe(
     return print_with
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [detect_boards, examine])
 def test_version_and_voltage_are_shown(
     print_with_probe: Callable[[Callable[[], object], float], str], command: Callable[[], object]
@@ -65,6 +66,7 @@ def test_version_and_voltage_are_shown(
     assert "the board has no power (0.20 V): check its supply" in print_with_probe(command, 0.2)
 
 
+@pytest.mark.slow
 def test_virtual_probe_has_no_physical_board(tmp_path: Path) -> None:
     completed = inv("hil", "--board=stm32f746", "--physical", "--serial=066BFF303431", **_bus(tmp_path))
     assert completed.returncode == 2

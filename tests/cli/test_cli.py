@@ -177,11 +177,12 @@ def test_late_interrupt_keeps_the_exit_code() -> None:
     assert "stm32f746" in completed.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
         pytest.param(["board.virtual", "--board", "stm32f746", "--port", "0"], id="board.virtual"),
-        pytest.param([*_SERVE, "host", "--port", "0"], id="board.serve", marks=pytest.mark.slow),
+        pytest.param([*_SERVE, "host", "--port", "0"], id="board.serve"),
     ],
 )
 def test_ctrl_c_ends_a_command_with_its_own_message(words: list[object]) -> None:
@@ -228,6 +229,7 @@ def test_debug_prints_a_traceback() -> None:
     assert completed.returncode == 2
 
 
+@pytest.mark.slow
 def test_internal_error_names_its_log(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['inv', 'board.show', 'host']\n"
@@ -263,6 +265,7 @@ def test_sizes_are_printed_with_the_limits_of_the_board() -> None:
     assert ".rodata" in completed.stdout
 
 
+@pytest.mark.slow
 def test_ram_layout_is_printed_by_section() -> None:
     completed = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746", "--set=in-ram=yes")
     assert completed.returncode == 0, completed.stderr

@@ -61,6 +61,7 @@ def _write_half_quantised(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_folding_and_fusion_are_reported_also_from_the_cache(tmp_path: Path) -> None:
     report = ("model.report", _float_model(tmp_path / "real.onnx"), "--board", "stm32f746", "--output", tmp_path)
     words = (*report, "--explain")
@@ -86,6 +87,7 @@ def test_reason_for_a_kernel_is_reported(board: str, reason: str, tmp_path: Path
     assert f"kernel: conv1: conv2d_int8, {reason}" in notes
 
 
+@pytest.mark.slow
 def test_every_command_reports_operators_in_float(tmp_path: Path) -> None:
     model = _write_half_quantised(tmp_path / "half.onnx")
     why = "nn.conv2d (c): batches of more than one image are not supported in integers"

@@ -59,6 +59,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_new_field_becomes_an_option_everywhere(tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     boards = tmp_path / "list.yaml"

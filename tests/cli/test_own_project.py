@@ -33,6 +33,7 @@ def test_init_overwrites_nothing(demo: Path) -> None:
     assert (demo / "utvm.yaml").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_workflows_pass_linters(demo: Path) -> None:
     workflow = demo / ".github" / "workflows" / "hil.yaml"
     lint("check-jsonschema", "--builtin-schema=vendor.github-workflows", workflow)

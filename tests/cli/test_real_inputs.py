@@ -77,6 +77,7 @@ def _integer_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.npy", "x.csv"])
 def test_outer_onnx_nodes_define_the_scale(name: str, tmp_path: Path) -> None:
     model, input_file, output = tmp_path / "m.onnx", tmp_path / name, tmp_path / "y.npy"

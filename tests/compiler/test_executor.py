@@ -25,6 +25,7 @@ def digits() -> Library:
     return compile_model(load(DIGITS), executor="graph")
 
 
+@pytest.mark.slow
 def test_executors_give_equal_bits(digits: Library, tmp_path: Path) -> None:
     ahead = HostLibrary(compile_model(load(DIGITS), name="ahead"), tmp_path)
     graph = HostLibrary(digits, tmp_path)

@@ -125,6 +125,7 @@ few = settings(max_examples=80, deadline=None, derandomize=True, suppress_health
 many = settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @few
 @given(damaged("small"))
 def test_damaged_bytes_are_refused(content: bytes) -> None:

@@ -58,6 +58,7 @@ def assert_output(text: str, expected: np.ndarray) -> None:
     assert parse_numbers(text, "float32").tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_example_equals_the_reference(compiler: str, package: Path, expected: np.ndarray, tmp_path: Path) -> None:
     assert_output(build_and_run(package, compiler, tmp_path), expected)

@@ -139,6 +139,7 @@ class Simulation:
             assert self._owner.get(address) == (key, number), f"{key} is overwritten {when}"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(examples())
 def test_bytes_are_not_overwritten_before_they_are_read(example: Example) -> None:

@@ -215,6 +215,7 @@ def test_any_driver_names_unmodelled_peripherals(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_pins_are_those_of_a_virtual_board(tmp_path: Path) -> None:
     with attach(boards.load("stm32f407"), "virtual", log_directory=tmp_path) as connection:
         connection.reset(halt=True)

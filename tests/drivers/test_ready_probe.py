@@ -134,6 +134,7 @@ loop:   wfi
 """
 
 
+@pytest.mark.slow
 def test_chip_in_stop_mode_is_reached_under_reset(
     plug: Plug, board_behind_probe: Callable[[str], Board], tmp_path: Path
 ) -> None:

@@ -149,6 +149,7 @@ def test_trend_is_ordered_and_refuses_unknown_figures(query: Query, project: Pat
     assert (project / "out.csv").read_text().count(",it::test_a,passed,250,\n") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", ["changes --since 2026-11-02", "trend digits", "changes --flaky --since 2026-11-01", "trend test_a[one]"]
 )

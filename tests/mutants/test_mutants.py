@@ -37,6 +37,7 @@ def test_mutant_is_one_change(tmp_path: Path) -> None:
     assert sorted(result) == sorted(("f", source.replace(before, after, 1)) for before, after in changes)
 
 
+@pytest.mark.slow
 def test_survivors_exist_and_have_a_reason() -> None:
     names = {mutant.name for mutant in candidates()}
     assert set(_reasons()) <= names

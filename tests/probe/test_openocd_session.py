@@ -27,6 +27,7 @@ def halted_rig(rig: Rig, program: Program) -> Rig:
     return rig
 
 
+@pytest.mark.slow
 def test_flash_reads_back_and_survives_a_reset(rig: Rig) -> None:
     images = [bytes(i * step & 0xFF for i in range(size)) for step, size in ((7, 5001), (13, 1000))]
     segments = [(FLASH, images[0]), (FLASH + 0x8004, images[1])]
@@ -194,6 +195,7 @@ def test_console_prints_from_the_start(halted_rig: Rig) -> None:
     halted_rig.gdb.monitor("halt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_openocds_own_program_verify_reset(transport: str, program: Program, tmp_path: Path) -> None:
     with virtual_board(tmp_path) as board:

@@ -54,6 +54,7 @@ def session(connection: Connection) -> Iterator[HostDriven]:
         yield session
 
 
+@pytest.mark.slow
 def test_outputs_and_counts_repeat_exactly(session: HostDriven) -> None:
     x = np.array([1, -2, 0, 2**30 - 1], dtype=np.int32)
     first = session.run("doubler", [x])
@@ -79,6 +80,7 @@ def test_error_code_of_the_model_is_an_error(session: HostDriven) -> None:
     session.run("doubler", [ONES])
 
 
+@pytest.mark.slow
 def test_endless_model_is_stopped_and_located(connection: Connection) -> None:
     with HostDriven(connection, firmware.build(connection.board, LIBRARIES), timeout=1) as session:
         with pytest.raises(

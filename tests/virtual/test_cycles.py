@@ -215,6 +215,7 @@ def test_model_is_a_setting() -> None:
         boards.load("nucleo-l4r5zi:cycles=exact")
 
 
+@pytest.mark.slow
 def test_visits_of_a_debugger_change_no_cycle(tmp_path: Path) -> None:
     body = "tst r1, #5\nbne 2f\nadds r3, #1\n2: mla r4, r3, r3, r4\nldr r5, [r0]\nadd r4, r5"
     program = f"handler reset\n{CYCCNT_ON}\nldr r1, =150000\n1: {body}\nsubs r1, #1\nbne 1b\nldr r6, [r0, #4]\ndone"

@@ -126,6 +126,7 @@ def test_port_in_use_is_refused(board: Board) -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_imports_has_no_traceback() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "utvm.virtual"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -220,6 +220,7 @@ def test_target_voltage_equals_the_board(volts: float) -> None:
     assert 2 * target * 1.2 / reference == pytest.approx(volts, abs=0.01)
 
 
+@pytest.mark.slow
 def test_unpowered_board_does_not_reply() -> None:
     probe = StLink(FakeBoard(volts=0.2))
     assert probe.execute(b"\xf2\x30\xa3".ljust(16, b"\0"), b"", 2)[0] == 0x09  # the status for a missing core

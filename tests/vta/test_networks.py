@@ -119,6 +119,7 @@ def compile_wide(board: boards.Board, selection: Any) -> Library:
     return compile_for(board, from_tflite(wide.content(), "wide"), CompileOptions(accelerator=selection))
 
 
+@pytest.mark.slow
 def test_faster_layer_goes_to_the_accelerator(tmp_path: Path) -> None:
     fast = board_with(tmp_path, "fast", {"vta": {"clock_hz": 1_000_000_000}})
     slow = board_with(tmp_path, "slow", {"vta": {"clock_hz": 100_000}})
