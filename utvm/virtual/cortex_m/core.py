@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import unicorn
-from unicorn import unicorn_const
+from unicorn import arm_const, unicorn_const
 from unicorn.unicorn_py3.unicorn import uclib
 
 from utvm.virtual.bus import Bus, BusError, Device
@@ -406,7 +406,8 @@ class Core(RegisterFile):
     def _stop_by_error(self, error: unicorn.UcError) -> CoreStop:
         if not self.read(XPSR) & THUMB:
             return _usage_stop(faults.INVSTATE)
-        if self._has_branched_to_return():  # Unicorn's Armv6-M cores fetch from there
+        is_armv6 = self._uc.ctl_get_cpu_model() == arm_const.UC_CPU_ARM_CORTEX_M0
+        if is_armv6 and self._has_branched_to_return():  # Unicorn fetches from there
             return CoreStop(StopKind.EXCEPTION_RETURN)
         if error.errno in (unicorn_const.UC_ERR_FETCH_UNMAPPED, unicorn_const.UC_ERR_FETCH_PROT):
             return CoreStop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
