@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``hil``, ``nightly`` and ``test``: what pytest runs."""
+"""``hil``, ``nightly`` and ``test``: the commands that run pytest."""
 
 import contextlib
 import dataclasses

@@ -48,7 +48,7 @@ typedef struct {
   uint16_t addresses, reads, writes; /* one bit a register; reads includes the others */
   uint16_t early;                    /* of reads, a cycle before the others: addresses, operands to shift */
   uint16_t late;                     /* of reads, a cycle after: sums of a multiplication, stored values */
-  uint16_t words[2];                 /* the opcode, and what follows it */
+  uint16_t words[2];                 /* the opcode and the next halfword */
   uint8_t cost;                      /* cycles, if nothing before it matters; of a pair, beyond the first */
   uint8_t alone;                     /* never issues with another */
   uint8_t delay;                     /* cycles until the result can be used, beyond the next */

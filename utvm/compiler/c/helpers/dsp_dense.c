@@ -1,7 +1,7 @@
 /* Computes channels of one pixel, four at a time: what kernels of the DSP extension compute. values: count of them, two
  * in a word, as expand_columns takes them apart. stream: for each group of four channels their biases, with the
  * input's zero point; for each four values two words of the first two channels and two of the others; then of each
- * channel what scale_sum multiplies by, adds and shifts by. Biases and words are as dsp_tile has them, form 0 or 1. No
+ * channel the multiplier, addend and shift of scale_sum. Biases and words are as dsp_tile has them, form 0 or 1. No
  * sum may overflow. */
 static inline void dsp_dense(
     int8_t *output, const int32_t *values, const int32_t *stream, int32_t groups, int32_t count, int32_t form,

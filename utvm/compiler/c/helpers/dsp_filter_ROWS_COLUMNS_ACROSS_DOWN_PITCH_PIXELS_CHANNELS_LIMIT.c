@@ -4,7 +4,7 @@
 {% set words, together = columns // 2 + 1, 4 if pixels % 4 in (0, 3) else 2 %}
 {% set shared = 2 if across == 1 else 1 %}
 /* stream: for each row of the filter its weights, two in a word, the first one lowest{{ "; the same after a zero" if across == 1 }}; the bias, with
- * the input's zero point; what scale_sum multiplies by, adds and shifts by. No sum may overflow. */
+ * the input's zero point; the multiplier, addend and shift of scale_sum. No sum may overflow. */
 static inline void {{ name }}(int8_t *output, const int16_t *plane, const int32_t *stream, int32_t rows)
 {
     const int32_t *const scale = stream + {{ rows * words * shared }};

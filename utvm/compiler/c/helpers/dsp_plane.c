@@ -1,8 +1,8 @@
 /* Computes one channel of a depthwise convolution of three rows and columns: what kernels of the DSP extension compute.
  * across, down: from one pixel to the next in the plane, and from one row of output to the next; pitch: from one row of
  * the plane. channels: of the output. stream: for each row of the filter a word of its first two weights, the first one
- * lowest, and one of its last two; the bias, with the input's zero point, all twice as large as they are; what scale_sum
- * multiplies by, adds and shifts by. No sum may overflow. */
+ * lowest, and one of its last two; the bias, with the input's zero point, all twice as large as they are; the
+ * multiplier, addend and shift of scale_sum. No sum may overflow. */
 static inline void dsp_plane(
     int8_t *output, const int16_t *plane, const int32_t *stream, int32_t rows, int32_t across, int32_t down,
     int32_t pitch, int32_t pixels, int32_t channels, int32_t low, int32_t high)

@@ -1,10 +1,11 @@
-/* Computes up to four pixels of a convolution, some of its channels, an even number: what kernels of the DSP extension
- * compute. columns: [pairs][4 pixels], two values in a word, the first one lowest. stream: for each two channels their
+/* Computes up to four pixels of a convolution, for an even number of its channels, with the DSP extension.
+ * columns: [pairs][4 pixels], two values in a word, the first one lowest. stream: for each two channels their
  * biases, with the input's zero point; a word for each pair with both channels' weights, from the lowest byte upwards
- * those of the first value, then those of the second; then of each channel what scale_sum multiplies by, adds and shifts
- * by. form 1: a halfword is the first channel's weight plus 256 times the second one's, as is the second bias: the sum of
- * products with whole halfwords, less the first channel's, is 256 times the second one's. form 2: a word for each channel,
- * weights and biases twice as large as they are. pitch: from one pixel of output to the next. No sum may overflow. */
+ * those of the first value, then those of the second; then of each channel the multiplier, addend and shift of
+ * scale_sum. form 1: a halfword is the first channel's weight plus 256 times the second one's, as is the second bias:
+ * the sum of products with whole halfwords, less the first channel's, is 256 times the second one's. form 2: a word for
+ * each channel, weights and biases twice as large as they are. pitch: from one pixel of output to the next. No sum may
+ * overflow. */
 static inline void dsp_tile(
     int8_t *output, const int32_t *columns, const int32_t *stream, int32_t channels, int32_t pairs, int32_t pixels,
     int32_t pitch, int32_t form, int32_t low, int32_t high)
