@@ -146,7 +146,8 @@ def test_missing_behaviour_is_a_failure_with_its_location(counter: Path) -> None
     assert "main.c:" in not_reached
     assert "did not reach handle_event: the core locked up" in locked_up
     assert "the console did not print b'counter 2' within 0.1 s" in not_printed
-    assert not_printed.endswith("last console output:\ncounter 1.4 ready")
+    # A fast computer also prints "limit reached" in that time.
+    assert "\nlast console output:\ncounter 1.4 ready" in not_printed
     assert "app-stm32f746.elf has no symbol 'evnts'" in no_symbol
 
 

@@ -89,16 +89,16 @@ _begun = threading.Event()
 
 
 def configure(levels: str, file: str) -> None:
-    """Set up the log of this process, with a file unless ``file`` is empty; later calls do nothing.
+    """Set up the log of this process, with a file unless ``file`` is empty; later calls only check ``levels``.
 
     Args:
         levels: as :data:`LEVELS`; if empty, those in ``UTVM_LOG``; if that is unset too, everything with a file,
             else warnings.
     """
-    if _begun.is_set():
-        return
     level_text = levels or os.environ.get(VARIABLE, "")
     request = _parse_levels(level_text, "--log-level" if levels else VARIABLE) if level_text else None
+    if _begun.is_set():
+        return
     warnings = _Levels(logging.WARNING, {})
     if file:
         _attach(_file_handler(Path(file), "w"), request or _Levels(logging.DEBUG, {}))
