@@ -1,28 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of contents: which namespace of commands is which module of ``utvm/cli``."""
+"""The table of contents: the commands of ``utvm/cli/commands``, in groups."""
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
-
-from invoke import Collection
-
-NAMESPACES = {
-    "": "root",
-    "board": "board",
-    "model": "model",
-    "firmware": "firmware",
-    "project": "project",
-    "mlperf": "mlperf",
-    "history": "history",
-    "farm": "farm",
-    "docs": "docs",
-    "env": "env",
-    "docker": "docker",
-    "vm": "vm",
-    "cache": "cache",
-}
 
 # As --list shows them: a name, or a namespace with its dot.
 GROUPS = {
@@ -41,10 +22,6 @@ if "invoke.main" in sys.modules:
     inv = str(Path(__file__).resolve().parent / "inv")
     os.execv(inv, [inv, *sys.argv[1:]])
 
-namespace = Collection()
-for _name, _module in NAMESPACES.items():
-    _commands = Collection.from_module(import_module(f"utvm.cli.{_module}"), name=_name or None)
-    if _name:
-        namespace.add_collection(_commands)
-    else:
-        namespace = _commands
+from utvm.cli import load_commands  # noqa: E402  not before the hand-over
+
+namespace = load_commands()

@@ -12,15 +12,20 @@ import select
 import shlex
 import subprocess
 import time
+import typing
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from rich.text import Text
 
 import tasks
 from tests.cli.running import inv
+from utvm import cli, selection
 from utvm.base.text.terminal import Terminal
+from utvm.cli import choices
 from utvm.cli.choices import SETTINGS, RunChoice
 from utvm.cli.program import Inv
 from utvm.paths import ROOT
@@ -52,7 +57,8 @@ def test_example_of_each_command_parses(name: str) -> None:
     command = tasks.namespace[name]
     words = shlex.split(command.example)
     assert [context.name for context in _parse(*words).tasks] == [name]
-    assert re.search(rf"\b{re.escape(name)}\b", (ROOT / command.page).read_text(encoding="utf-8"))
+    if command.page:
+        assert re.search(rf"\b{re.escape(name)}\b", (ROOT / command.page).read_text(encoding="utf-8"))
 
 
 def test_help_has_example_and_page_within_80_columns() -> None:
@@ -81,14 +87,26 @@ def test_number_of_options_is_limited() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in _COMMANDS if tasks.namespace[name].runs])
+@pytest.mark.parametrize("name", _COMMANDS)
 def test_command_has_the_parameters_of_its_function(name: str) -> None:
     command = tasks.namespace[name]
     module, _, function = command.runs.partition(":")
     called = getattr(importlib.import_module(f"utvm.cli.{module}"), function)
-    _, *parameters = inspect.signature(inspect.unwrap(command.body)).parameters
     known = inspect.signature(called).parameters
-    assert set(parameters) == {parameter for parameter in known if known[parameter].default is inspect.Parameter.empty}
+    assert set(_options(name)) == {
+        parameter for parameter in known if known[parameter].default is inspect.Parameter.empty
+    }
+    for option, row in _options(name).items():
+        kind = typing.get_origin(known[option].annotation) or known[option].annotation
+        record = getattr(choices, row, None) or getattr(selection, row) if isinstance(row, str) else None
+        assert issubclass(record or type(row.get("default", "")), kind), option
+
+
+def _options(name: str) -> dict[str, Any]:
+    namespace, _, command = name.rpartition(".")
+    path = Path(cli.__file__).parent / "commands" / f"{namespace or 'root'}.yaml"
+    options: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))[command].get("options", {})
+    return options
 
 
 def test_keys_of_set_are_in_the_guide_and_in_help() -> None:

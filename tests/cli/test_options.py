@@ -15,8 +15,7 @@ from invoke.exceptions import Exit
 
 from tests.portions import by_day
 from utvm import options
-from utvm.cli import task
-from utvm.cli.choices import CompileChoice
+from utvm.cli import make_command
 from utvm.errors import ConfigError
 from utvm.options import option
 from utvm.paths import ROOT
@@ -152,19 +151,12 @@ def test_plain_invoke_hands_over_to_inv(
     assert message in completed.stdout + completed.stderr
 
 
-@task(example="clashing", page="none")
-def clashing(_: Context, model: CompileChoice, where: BoardSelection) -> None:
-    """Has --board in both records."""
-
-
-@task(example="sound", page="none")
-def sound(_: Context, where: BoardSelection) -> None:
-    """Has --board once."""
-
-
 def test_shared_option_field_breaks_one_command_only() -> None:
+    description = {"help": "Has records.", "example": "hil", "runs": "root_hil:run_suites"}
+    clashing = make_command("clashing", options={"model": "CompileChoice", "where": "BoardSelection"}, **description)
+    sound = make_command("sound", options={"where": "BoardSelection"}, **description)
     with pytest.raises(Exit) as caught:
-        clashing(Context())  # type: ignore[call-arg]
+        clashing(Context())
     assert "model: CompileChoice and where: BoardSelection both have the option --board" in str(caught.value.message)
     assert "clashing" in str(caught.value.message) and caught.value.code == 3
-    sound(Context())  # type: ignore[call-arg]
+    assert "board" in [argument.name for argument in sound.get_arguments()]

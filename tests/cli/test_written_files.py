@@ -5,33 +5,29 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+import tasks
 from tests.cli.running import inv
 from utvm import compiler
 from utvm.base.storage.files import check_folder, check_writable, write_whole
-from utvm.cli import env, firmware, model, root
+from utvm.cli import env
 from utvm.compiler.package.read import write_archive
-from utvm.environment import locked
 from utvm.errors import ConfigError
 from utvm.hil import suites
 from utvm.paths import ROOT
 
 _MODEL = {"model": str(ROOT / "models" / "digits" / "digits.onnx"), "board": "stm32f746"}
-_FILES = [
-    pytest.param(model.run, _MODEL, "output", id="model.run --output"),
-    pytest.param(model.package, _MODEL, "output", id="model.package --output"),
-    pytest.param(firmware.build, _MODEL, "output", id="firmware.build --output"),
-]
+_FILES = [("model.run", _MODEL, "output"), ("model.package", _MODEL, "output"), ("firmware.build", _MODEL, "output")]
 _FOLDERS = [
-    pytest.param(model.report, _MODEL, "output", id="model.report --output"),
-    pytest.param(model.profile, _MODEL, "output", id="model.profile --output"),
-    pytest.param(env.archive, {}, "output", id="env.archive --output"),
-    pytest.param(root.hil, {"board": "host"}, "report_dir", id="hil --report-dir"),
+    ("model.report", _MODEL, "output"),
+    ("model.profile", _MODEL, "output"),
+    ("env.archive", {}, "output"),
+    ("hil", {"board": "host"}, "report_dir"),
 ]
 
 
@@ -42,19 +38,19 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: object, **__: object) -> NoReturn:
         raise AssertionError("work has begun")
 
-    for module, name in ((compiler, "load"), (locked, "temporary_root"), (locked, "load_lock_files"), (suites, "run")):
+    for module, name in ((compiler, "load"), (env, "temporary_root"), (env, "load_lock_files"), (suites, "run")):
         monkeypatch.setattr(module, name, work)
 
 
-def _refusal(command: Any, options: dict[str, str]) -> str:
+def _refusal(command: str, options: dict[str, str]) -> str:
     with pytest.raises(Exit) as caught:
-        command(Context(), **options)
+        tasks.namespace[command](Context(), **options)
     assert caught.value.code == 2
     return str(caught.value.message)
 
 
 @pytest.mark.parametrize(("command", "options", "name"), _FILES)
-def test_unwritable_file_is_refused_at_once(command: Any, options: dict[str, str], name: str, tmp_path: Path) -> None:
+def test_unwritable_file_is_refused_at_once(command: str, options: dict[str, str], name: str, tmp_path: Path) -> None:
     missing, forbidden = tmp_path / "nowhere" / "x.elf", Path("/proc/x.elf")
     assert f"{missing}: its folder does not exist" in _refusal(command, {**options, name: str(missing)})
     assert f"{forbidden}: cannot be written" in _refusal(command, {**options, name: str(forbidden)})
@@ -70,7 +66,7 @@ def test_unwritable_json_file_is_refused_at_once(command: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("command", "options", "name"), _FOLDERS)
-def test_unwritable_folder_is_refused_at_once(command: Any, options: dict[str, str], name: str, tmp_path: Path) -> None:
+def test_unwritable_folder_is_refused_at_once(command: str, options: dict[str, str], name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     within = str(tmp_path / "file" / "folder")
     assert f"{within}: {tmp_path / 'file'} is a file" in _refusal(command, {**options, name: within})

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of ``./inv`` and their output; other packages do the work.
 
-Each namespace of commands is a module, listed in ``tasks.py``; longer commands have modules of their own, prefixed
-with the namespace. :func:`task` turns a function into an Invoke task, and errors into a message, a hint and an
-exit code.
-
-``./inv --list`` imports the modules of all namespaces, so slow imports are inside functions.
+``commands/NAMESPACE.yaml`` describes commands, and names the functions of this package that do their work.
+:func:`load_commands` makes Invoke tasks of them, which turn errors into a message, a hint and an exit code.
 """
 
-import dataclasses
-import functools
 import importlib
 import inspect
 import os
@@ -17,36 +12,40 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+import yaml
+from invoke.collection import Collection
+from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
-from invoke.tasks import task as invoke_task
 
-from utvm import __version__, options
+from utvm import __version__, selection
 from utvm.base.log import FILE, log_folder
 from utvm.base.process.signals import was_interrupted
 from utvm.base.text.quoting import encodable, printable_lines
+from utvm.cli import choices
 from utvm.cli.scarcity import explain_scarcity
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
+from utvm.options import build_record, helps, optional, parameters, repeatable
 from utvm.paths import COMMAND, need_checkout, work
 from utvm.selection import FarmChoice
-
-FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 
 _LETTERS = {"board": "b", "input": "i", "output": "o"}
 """Short options, the same in every command."""
 
 
 class Command(Task[Any]):
-    """An Invoke task with an example and a page of the documentation.
+    """An Invoke task, as a file of ``commands`` describes it.
 
     Attributes:
         example: a command line, without the program.
+        page: its guide in the documentation, if it has one.
         json: whether it has results for ``--json``.
-        runs: see :func:`task`.
+        runs: ``MODULE:FUNCTION`` of this package with the command's options as parameters, imported when it runs.
         several: whether it takes several files, which are joined by commas.
         file_optional: whether its file may be omitted and is then empty.
     """
@@ -56,9 +55,9 @@ class Command(Task[Any]):
         body: Callable[..., Any],
         *,
         example: str,
-        page: str,
+        runs: str,
+        page: str = "",
         json: bool = False,
-        runs: str = "",
         several: bool = False,
         file_optional: bool = False,
         **settings: Any,
@@ -69,8 +68,7 @@ class Command(Task[Any]):
         self.runs = runs
         self.several = several
         self.file_optional = file_optional
-        settings["auto_shortflags"] = False
-        super().__init__(body, **settings)
+        super().__init__(body, auto_shortflags=False, **settings)
 
     def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
         settings = super().arg_opts(name, default, taken_names)
@@ -87,96 +85,111 @@ class Command(Task[Any]):
             self.help = texts
 
 
-def task(
+def load_commands() -> Collection:
+    """Return the commands of all files of ``commands``: a file is a namespace, ``root.yaml`` has those without."""
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    root = Collection()
+    for path in sorted((Path(__file__).parent / "commands").glob("*.yaml")):
+        namespace = root if path.stem == "root" else Collection(path.stem)
+        for name, row in yaml.load(path.read_bytes(), loader).items():
+            namespace.add_task(make_command(name if namespace is root else f"{path.stem}.{name}", **row), name)
+        if namespace is not root:
+            root.add_collection(namespace)
+    return root
+
+
+def make_command(
+    name: str,
     *,
-    example: str,
-    page: str,
-    runs: str = "",
+    help: str,  # noqa: A002  as in the file
+    options: Mapping[str, Any] = MappingProxyType({}),
     in_checkout: bool = False,
     in_farm: bool = False,
-    iterable: Sequence[str] = (),
-    help: Mapping[str, str] = MappingProxyType({}),  # noqa: A002  Invoke's word
     **settings: Any,
-) -> Callable[[FunctionT], FunctionT]:
-    """Turn a function that returns an exit code, or None for success, into an Invoke task.
-
-    An error of the project becomes one message with its hint, without a traceback unless ``--debug`` is given.
-    Ctrl-C and SIGTERM exit with the code for infrastructure: there is no verdict. A parameter whose type is a
-    dataclass (see :mod:`utvm.options`) stands for one option per field.
+) -> Command:
+    """Return a command whose function returns an exit code, or None for success.
 
     Args:
-        example: a command line, without the program.
-        page: the page of the documentation.
-        runs: ``MODULE:FUNCTION`` of this package with the same parameters, imported when the command runs; the
-            decorated function has a docstring only.
+        help: its purpose, in one sentence.
+        options: parameters of its function: a mapping for one option, with its ``help`` and either ``default``
+            (its type is the option's; without it, an empty text) or ``required``; or the name of a dataclass
+            with one option per field (see :mod:`utvm.options`).
         in_checkout: whether the command works only in a checkout.
         in_farm: whether it drives one board and has ``--in farm``.
-        settings: of :class:`Command` and Invoke.
+        settings: of :class:`Command`.
+    """
+    chosen = {key: _find_record(row) for key, row in options.items() if isinstance(row, str)}
+    own = {key: row for key, row in options.items() if key not in chosen}
+    farm_records = [FarmChoice] if in_farm else []
+    groups = [
+        (f"{key}: {chosen[key].__name__}", parameters(chosen[key]))
+        if key in chosen
+        else (f"the parameter {key}", [_parameter(key, row)])
+        for key, row in options.items()
+    ]
+    groups += [(record.__name__, parameters(record)) for record in farm_records]
+    clash = _find_clash(groups)
+
+    def run(**values: Any) -> int | None:
+        if clash:  # Only this command fails; the others still load.
+            raise ProvisionError(f"the command {name} cannot run: {clash}", "rename or drop one of the two")
+        if in_checkout:
+            need_checkout(name)
+        records: dict[str, Any] = {key: build_record(kind, values) for key, kind in chosen.items()}
+        # A record may have the name of one of its fields.
+        others = {key: values.get(key, row.get("default", "")) for key, row in own.items()}
+        if in_farm and (farm := build_record(FarmChoice, values)) != FarmChoice():
+            from utvm.cli.farm_run import run_in_farm
+
+            return run_in_farm(name, farm, list(records.values()), others)
+        module, _, function = command.runs.partition(":")
+        code = getattr(importlib.import_module(f"{__name__}.{module}"), function)(**records, **others)
+        return cast("int | None", code)
+
+    records = [*chosen.values(), *farm_records]
+    texts = {key: text for record in records for key, text in helps(record).items()}
+    lists = [key for key, row in own.items() if isinstance(row.get("default"), list)]
+    command = Command(
+        _make_body(name, help, {field.name: field for _, fields in groups for field in fields}, run),
+        help={**texts, **{key: row["help"] for key, row in own.items()}},
+        optional=[key for record in records for key in optional(record)],
+        iterable=[*lists, *(key for record in records for key in repeatable(record))],
+        **settings,
+    )
+    return command
+
+
+def _make_body(
+    name: str, text: str, fields: Mapping[str, inspect.Parameter], run: Callable[..., int | None]
+) -> Callable[..., None]:
+    """Return the function that Invoke calls, which maps errors to exit codes.
+
+    An error of the project becomes one message with its hint, without a traceback unless ``--debug`` is given.
+    Ctrl-C and SIGTERM exit with the code for infrastructure: there is no verdict.
     """
 
-    def decorate(function: FunctionT) -> FunctionT:
-        signature = inspect.signature(function)
-        choices = _choices(signature)
-        groups = [
-            (f"{name}: {choices[name].__name__}", options.parameters(choices[name]))
-            if name in choices
-            else (f"the parameter {name}", [parameter])
-            for name, parameter in signature.parameters.items()
-        ]
-        farm_records = [FarmChoice] if in_farm else []
-        groups += [(record.__name__, options.parameters(record)) for record in farm_records]
-        records = [*choices.values(), *farm_records]
-        body = _with_exit_code(function, runs, choices, in_checkout, in_farm)
-        if clash := _find_clash(groups):
-            # Only this command fails; the others still load.
-            body = _body_that_fails(function, clash)
-        context, *others = {parameter.name: parameter for _, fields in groups for parameter in fields}.values()
-        body.__dict__["__signature__"] = signature.replace(
-            parameters=[context, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
-        )
-        helps = {name: text for choice in records for name, text in options.helps(choice).items()}
-        settings["optional"] = [name for choice in records for name in options.optional(choice)]
-        settings["iterable"] = [name for choice in records for name in options.repeatable(choice)] + list(iterable)
-        extras = {"example": example, "page": page, "runs": runs, "help": {**helps, **help}}
-        return cast(FunctionT, invoke_task(body, klass=Command, **extras, **settings))
-
-    return decorate
-
-
-def _with_exit_code(
-    function: Callable[..., int | None], runs: str, choices: Mapping[str, type], in_checkout: bool, in_farm: bool
-) -> Callable[..., None]:
-    """Return the task body: call the function with its option records, and map errors to exit codes."""
-    signature = inspect.signature(function)
-    fields = signature.parameters.keys() - choices.keys()  # A record may have the name of one of its fields.
-    module, _, implementation = runs.partition(":")
-
-    @functools.wraps(function)
-    def body(*args: Any, **kwargs: Any) -> None:
+    def body(_: Context, /, **values: Any) -> None:
         try:
-            if in_checkout:
-                need_checkout(_command_name(function))
-            own = {name: value for name, value in kwargs.items() if name in fields}
-            records: dict[str, Any] = {name: options.build_record(kind, kwargs) for name, kind in choices.items()}
-            if in_farm and (farm := options.build_record(FarmChoice, kwargs)) != FarmChoice():
-                from utvm.cli.farm_run import run_in_farm
-
-                code: int | None = run_in_farm(_command_name(function), farm, list(records.values()), own)
-            elif runs:
-                arguments = signature.bind(*args, **own | records)
-                arguments.apply_defaults()
-                _, *values = arguments.arguments.items()  # without the context
-                code = getattr(importlib.import_module(f"{__name__}.{module}"), implementation)(**dict(values))
-            else:
-                code = function(*args, **own | records)
+            code = run(**values)
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, ConfigError):
-                error.hint = error.hint or f"{COMMAND} {_command_name(function)} --help"
+                error.hint = error.hint or f"{COMMAND} {name} --help"
             raise exit_for(error) from None
         if code:
             raise Exit(code=int(code))
 
+    body.__doc__ = text
+    body.__dict__["__signature__"] = inspect.Signature([_parameter("context", {}), *fields.values()])
     return body
+
+
+def _find_record(name: str) -> type:
+    return cast(type, getattr(choices, name, None) or getattr(selection, name))
+
+
+def _parameter(name: str, row: Mapping[str, Any]) -> inspect.Parameter:
+    default = inspect.Parameter.empty if row.get("required") else row.get("default", "")
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
 
 def _find_clash(groups: Sequence[tuple[str, Sequence[inspect.Parameter]]]) -> str:
@@ -187,29 +200,6 @@ def _find_clash(groups: Sequence[tuple[str, Sequence[inspect.Parameter]]]) -> st
             if (first := owners.setdefault(field.name, owner)) != owner:
                 return f"{first} and {owner} both have the option --{field.name.replace('_', '-')}"
     return ""
-
-
-def _body_that_fails(function: Callable[..., int | None], clash: str) -> Callable[..., None]:
-    @functools.wraps(function)
-    def body(*_: Any, **__: Any) -> None:
-        name = _command_name(function)
-        raise exit_for(ProvisionError(f"the command {name} cannot run: {clash}", "rename or drop one of the two"))
-
-    return body
-
-
-def _choices(signature: inspect.Signature) -> dict[str, type]:
-    return {
-        name: parameter.annotation
-        for name, parameter in signature.parameters.items()
-        if isinstance(parameter.annotation, type) and dataclasses.is_dataclass(parameter.annotation)
-    }
-
-
-def _command_name(function: Callable[..., object]) -> str:
-    module = function.__module__.rpartition(".")[2]
-    name = function.__name__.rstrip("_").replace("_", "-")
-    return name if module == "root" else f"{module}.{name}"
 
 
 def exit_for(error: BaseException) -> Exit:

@@ -39,7 +39,7 @@ _LAUNCH = Path(".vscode", "launch.json")
 
 
 def debug(
-    where: selection.BoardSelection, what: choices.DebugChoice, command: list[str] | None, port: int, vscode: bool
+    where: selection.BoardSelection, what: choices.DebugChoice, command: list[str], port: int, vscode: bool
 ) -> None:
     """Flash a board, and debug its program.
 
@@ -48,7 +48,6 @@ def debug(
         port: TCP port for the user's own debugger; 0 to start one here.
         vscode: only write VS Code's configuration.
     """
-    commands = command or []
     if bool(what.elf) == bool(what.model):
         raise ConfigError("no program is named", "give --elf FILE, or --model FILE")
     if not 0 <= port <= _LAST_PORT:
@@ -71,10 +70,10 @@ def debug(
             with _console_in(connection, logs / "console.log"):
                 script = logs / "commands.gdb"
                 # Without this, GDB postpones a breakpoint at an unknown function.
-                no_pending = ["set breakpoint pending off"] if commands else []
-                lines = [*_source_commands(image), *no_pending, f"target extended-remote {address}", *commands]
+                no_pending = ["set breakpoint pending off"] if command else []
+                lines = [*_source_commands(image), *no_pending, f"target extended-remote {address}", *command]
                 script.write_bytes(os.fsencode("".join(f"{line}\n" for line in lines)))
-                _run(image.elf, script, by_hand=not commands)
+                _run(image.elf, script, by_hand=not command)
 
 
 @contextlib.contextmanager

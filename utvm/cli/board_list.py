@@ -2,11 +2,18 @@
 """``board.list``: hundreds of boards in a second, with few imports."""
 
 from utvm import boards, errors
+from utvm.cli.choices import ModelChoice
 from utvm.cli.output import OUT
 from utvm.drivers import drivers_for
 
 
-def list_boards() -> None:
+def list_boards(fits: str, run_python: bool, set_: list[str]) -> None:
+    """List boards; with the path of a model in ``fits``, its memory on each of them."""
+    if fits:
+        from utvm.cli.board_show import list_fitting
+
+        list_fitting(ModelChoice(fits, run_python, tuple(set_)))
+        return
     own = boards.project_names()
     records, rows, broken = [], [], []
     for name in boards.names():

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``cache.*``: the user's cache directory."""
+"""Functions of ``commands/cache.yaml``: the user's cache directory."""
 
 import itertools
 import time
 from collections.abc import Iterable
 
-from invoke.context import Context
-
-from utvm import cli, errors
+from utvm import errors
 from utvm.base.storage import cache
 from utvm.base.storage.cache import CacheEntry, cache_root
 from utvm.cli.output import OUT
@@ -24,9 +22,7 @@ _DAY = 86_400
 _MB = 1_000_000
 
 
-@cli.task(example="cache.size", page="docs/environment.md", json=True)
-def size(_: Context) -> None:
-    """Print the size of the cache, by kind of entry."""
+def size() -> None:
     kinds, now = _by_kind(cache.entries()), time.time()
     days = {kind: max(0, (now - min(entry.used for entry in entries)) / _DAY) for kind, entries in kinds.items()}
     OUT.table(
@@ -45,17 +41,7 @@ def size(_: Context) -> None:
     OUT.results({"folder": str(cache_root()), "kinds": content})
 
 
-@cli.task(
-    example="cache.prune --older-than 7 --dry-run",
-    page="docs/environment.md",
-    json=True,
-    help={
-        "older_than": "minimum age since last use, in days (default: 30)",
-        "dry_run": "only print what would be removed",
-    },
-)
-def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
-    """Remove old cache entries that no running command uses."""
+def prune(older_than: int, dry_run: bool) -> None:
     if older_than < 0:
         raise errors.ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
     try:

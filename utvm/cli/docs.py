@@ -1,25 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``docs.site``."""
+"""Function of ``commands/docs.yaml``."""
 
 from pathlib import Path
 
-from invoke.context import Context
-
-from utvm.cli import task
 from utvm.paths import work
 
 
-@task(
-    example="docs.site",
-    page="CONTRIBUTING.md",
-    in_checkout=True,
-    help={
-        "output": "folder to fill (default: build/site)",
-        "pages": "only rewrite the generated files: docs/boards.md and the JSON schemas of reports",
-    },
-)
-def site(_: Context, output: str = "", pages: bool = False) -> None:
-    """Build the documentation as a web site that works offline: guides, commands, error messages, Python API."""
+def site(output: str, pages: bool) -> None:
     if pages:
         from benchmarks.boards_page import write_page
         from utvm.hil.schemas import write_schemas

@@ -1,44 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``env.*``."""
+"""Functions of ``commands/env.yaml``."""
 
 import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from invoke.context import Context
 
 from utvm import errors, paths
 from utvm.base.storage.files import check_folder, write_whole
-from utvm.cli import choices, progress, task
+from utvm.cli import choices, progress
 from utvm.cli.output import OUT
-
-if TYPE_CHECKING:
-    from utvm.environment.debian import DebianLock
-    from utvm.environment.python_lock import Wheel
+from utvm.environment import debian, python_lock
+from utvm.environment.audit import audit as find_advisories
+from utvm.environment.audit import load_acceptances
+from utvm.environment.debian import DebianLock
+from utvm.environment.locked import Store, describe, fetch, load_lock_files, temporary_root
+from utvm.environment.python_lock import FOLDER, Wheel
+from utvm.environment.recipe import load_recipe
+from utvm.paths import PROVISION
 
 _MB = 1_000_000
 
 
-@task(
-    example="env.lock --only python",
-    page="docs/environment.md",
-    json=True,
-    in_checkout=True,
-    help={
-        "only": "debian or python: resolve only this half",
-        "update": "update only this locked package, and those that its newest version requires",
-        "verify": "change nothing: check locks and package files",
-    },
-)
-def lock(_: Context, source: choices.MirrorChoice, only: str = "", update: str = "", verify: bool = False) -> None:
-    """Resolve the environment's packages into debian.lock and pylock.toml (needs uv)."""
-    from utvm.environment import debian, python_lock
-    from utvm.environment.locked import describe, load_lock_files, temporary_root
-    from utvm.environment.recipe import load_recipe
-    from utvm.paths import PROVISION
-
+def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool) -> None:
     if verify:
         _verify(source)
         return
@@ -75,8 +59,6 @@ def lock(_: Context, source: choices.MirrorChoice, only: str = "", update: str =
 
 
 def _verify(source: choices.MirrorChoice) -> None:
-    from utvm.environment.locked import Store, fetch, load_lock_files
-
     locked = load_lock_files()
     OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
     store = Store()
@@ -90,7 +72,7 @@ def _verify(source: choices.MirrorChoice) -> None:
     OUT.results({"environment": locked.digest, "files": count, "bytes": size})
 
 
-def _halves_with(name: str, halves: set[str], debian_lock: "DebianLock", wheels: "Sequence[Wheel]") -> set[str]:
+def _halves_with(name: str, halves: set[str], debian_lock: DebianLock, wheels: "Sequence[Wheel]") -> set[str]:
     debian = {package.name for package in (*debian_lock.packages, *debian_lock.machine)}
     names = {"debian": debian, "python": {wheel.name for wheel in wheels}}
     if not (with_name := {half for half in halves if name in names[half]}):
@@ -100,23 +82,7 @@ def _halves_with(name: str, halves: set[str], debian_lock: "DebianLock", wheels:
     return with_name
 
 
-@task(
-    example="env.audit --advisories advisories",
-    page="docs/environment.md",
-    json=True,
-    in_checkout=True,
-    help={
-        "advisories": "folder with OSV's export (osv) and the Debian security tracker's data (debian.json)",
-        "max_age": "maximum age of the data, in days (default: 7)",
-        "accepted": "accepted advisories, with reason and end (default: provision/accepted.yaml)",
-    },
-)
-def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> errors.ExitCode:
-    """Check locked packages against local advisories; exit code 1 if one applies. Uses no network."""
-    from utvm.environment.audit import audit as find_advisories
-    from utvm.environment.audit import load_acceptances
-    from utvm.environment.locked import load_lock_files
-
+def audit(advisories: str, max_age: int, accepted: str) -> errors.ExitCode:
     if max_age < 0:
         raise errors.ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
     acceptances = load_acceptances(Path(accepted)) if accepted else load_acceptances()
@@ -145,18 +111,7 @@ def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> 
     return errors.ExitCode.FAILED if known.findings else errors.ExitCode.PASSED
 
 
-@task(
-    example="env.diff HEAD~1 provision",
-    page="docs/environment.md",
-    json=True,
-    in_checkout=True,
-    positional=["old", "new"],
-    help={"old": "folder with the locks, or Git revision", "new": "folder with the locks, or Git revision"},
-)
-def diff(_: Context, old: str, new: str) -> None:
-    """Print the differences between two states of the locks, such as HEAD~1 and provision."""
-    from utvm.environment.locked import describe
-
+def diff(old: str, new: str) -> None:
     lines = describe(old, new)
     OUT.results({"differences": lines})
     for line in lines:
@@ -164,18 +119,7 @@ def diff(_: Context, old: str, new: str) -> None:
     OUT.print(f"{len(lines)} differences" if lines else "no difference")
 
 
-@task(
-    example="env.archive --output archive",
-    page="docs/environment.md",
-    json=True,
-    in_checkout=True,
-    help={"output": "folder to write; it may contain other environments"},
-)
-def archive(_: Context, source: choices.MirrorChoice, output: str = "build/archive") -> None:
-    """Save every package file by its hash, to rebuild the environment without a network."""
-    from utvm.environment.locked import Store, fetch, load_lock_files
-    from utvm.environment.python_lock import FOLDER
-
+def archive(source: choices.MirrorChoice, output: str) -> None:
     check_folder(output)
     locked = load_lock_files()
     store, target = Store(), Store(Path(output))

@@ -1,41 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``firmware.*``."""
+"""Functions of ``commands/firmware.yaml``."""
 
 import dataclasses
 from pathlib import Path
 
-from invoke.context import Context
-
-from utvm import cli, errors, selection
+from utvm import boards, errors, firmware, selection
+from utvm.base.storage.files import check_writable, write_whole
+from utvm.cli import board_run
 from utvm.cli.choices import CompiledChoice, LinkedChoice, ListenChoice
+from utvm.cli.compiling import compile_choice, compile_for, compile_options, load_model, print_use, require_model_file
+from utvm.cli.model_inputs import note_input, read_inputs
 from utvm.cli.output import OUT
+from utvm.firmware.stack import UnknownNeedError, measure_stack
 
 
-@cli.task(
-    example="firmware.build my.tflite --board stm32f746 --input x.npy",
-    page="docs/standing-alone.md",
-    json=True,
-    help={
-        "board": selection.BOARD,
-        "input": "input to store in the image, as for model.run (default: seeded random values)",
-        "output": "ELF file to write (default: MODEL.elf); a .bin file is written beside it",
-        "mlperf": "build firmware for the MLPerf Tiny runner instead, for task ic01, vww01, kws01 or ad01",
-    },
-)
 def build(
-    _: Context,
     request: CompiledChoice,
-    board: str = "",
-    input: str = "",  # noqa: A002  the option's name
-    output: str = "",
-    mlperf: str = "",
+    board: str,
+    input: str,  # noqa: A002  the option's name
+    output: str,
+    mlperf: str,
 ) -> None:
-    """Build stand-alone firmware that runs the model on a stored input and prints the result."""
-    from utvm import boards, firmware
-    from utvm.base.storage.files import check_writable, write_whole
-    from utvm.cli.compiling import compile_choice, print_use, require_model_file
-    from utvm.cli.model_inputs import note_input, read_inputs
-
     if mlperf:
         from utvm.cli.mlperf_run import write_image
 
@@ -66,20 +51,7 @@ def build(
     OUT.results({"elf": str(elf), "bin": str(binary), "address": address, "board": chip.name, **figures})
 
 
-@cli.task(
-    example="firmware.flash app.elf --board stm32f746 --monitor",
-    page="docs/own-project.md",
-    positional=["elf"],
-    help={
-        "elf": "image of your build: ELF, Intel HEX, UF2 or .bin; or the folder of a project of project.create, "
-        "which is built first",
-        "address": "address of a .bin file, such as 0x08000000",
-    },
-)
-def flash(_: Context, elf: str, where: selection.BoardSelection, listen: ListenChoice, address: str = "") -> None:
-    """Flash an image or a project to a board, verify it and start it; refuses one linked for other memory."""
-    from utvm.cli import board_run
-
+def flash(elf: str, where: selection.BoardSelection, listen: ListenChoice, address: str) -> None:
     if Path(elf).is_dir():
         from utvm.project import Project
 
@@ -99,18 +71,7 @@ def _parse_address(text: str) -> int | None:
         raise errors.ConfigError(f"--address {text} is not an address", "give a number: 0x08000000") from None
 
 
-@cli.task(
-    example="firmware.size my.tflite --board stm32f746",
-    page="docs/host-driven.md",
-    json=True,
-    help={"board": selection.BOARD},
-)
-def size(_: Context, request: LinkedChoice, board: str = "") -> None:
-    """Build a model's firmware and print flash, RAM and stack by section."""
-    from utvm import boards, firmware
-    from utvm.cli.compiling import compile_for, compile_options, load_model, print_use
-    from utvm.firmware.stack import UnknownNeedError, measure_stack
-
+def size(request: LinkedChoice, board: str) -> None:
     chip = boards.load_chip(board)
     options = compile_options(chip, request)
     library = compile_for(chip, load_model(request), options)

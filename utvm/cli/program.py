@@ -283,7 +283,8 @@ class Inv(Program):
         if command.json:
             print("JSON:    --json prints the results as JSON, --json=FILE writes them")
         print(f"Example: {COMMAND} {command.example}")
-        print(f"More:    {command.page}")
+        if command.page:
+            print(f"More:    {command.page}")
 
     def list_flat(self) -> None:
         if self.list_root or self.list_depth:

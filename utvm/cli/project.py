@@ -1,50 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``project.*``."""
+"""Functions of ``commands/project.yaml``."""
 
 import dataclasses
 import shlex
 from pathlib import Path
 
-from invoke.context import Context
-
-from utvm.cli import task
+from utvm import boards, project
 from utvm.cli.choices import OptionalModelChoice
+from utvm.cli.compiling import load_model, print_use
+from utvm.cli.model_inputs import note_input, read_inputs
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ExitCode
-from utvm.selection import BOARD, BoardSelection, ReportChoice, SuiteChoice
+from utvm.firmware import compile_for
+from utvm.hil import suites
+from utvm.selection import BoardSelection, ReportChoice, SuiteChoice
 
-_PAGE = "docs/projects.md"
-_DIRECTORY = "the project's folder"
 
-
-@task(
-    example="project.create --model my.tflite --board stm32f746 --platform cmake --output app",
-    page=_PAGE,
-    json=True,
-    help={
-        "board": BOARD,
-        "input": "input to store in the application, as for model.run (default: seeded random values)",
-        "platform": "its name, or the path of a folder with a platform.yaml (default: list the platforms)",
-        "option": "settings of the platform: NAME=VALUE, separated by ;",
-        "output": "folder to write; must be empty or not exist",
-    },
-)
 def create(
-    _: Context,
     request: OptionalModelChoice,
-    *,
-    board: str = "",
-    input: str = "",  # noqa: A002  the option's name
-    platform: str = "",
-    option: str = "",
-    output: str = "",
+    board: str,
+    input: str,  # noqa: A002  the option's name
+    platform: str,
+    option: str,
+    output: str,
 ) -> None:
-    """Create an application for another build system that runs a model once and reports on the console."""
-    from utvm import boards, project
-    from utvm.cli.compiling import load_model
-    from utvm.cli.model_inputs import note_input, read_inputs
-    from utvm.firmware import compile_for
-
     if not platform and not output:
         _list_platforms()
         return
@@ -69,12 +48,7 @@ def create(
     OUT.results({"directory": str(project_created.directory), **project_created.facts.model_dump(mode="json")})
 
 
-@task(example="project.build app", page=_PAGE, json=True, positional=["directory"], help={"directory": _DIRECTORY})
-def build(_: Context, directory: str) -> None:
-    """Build a project with its platform's own commands; they run as your user."""
-    from utvm import project
-    from utvm.cli.compiling import print_use
-
+def build(directory: str) -> None:
     image = project.Project(directory).build()
     OUT.print(f"built: {image.elf}")
     if image.board.memory:
@@ -83,12 +57,7 @@ def build(_: Context, directory: str) -> None:
     OUT.results({"elf": str(image.elf), "board": image.board.full_name, **sizes})
 
 
-@task(example="project.run app", page=_PAGE, positional=["directory"], help={"directory": _DIRECTORY})
-def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice) -> ExitCode:
-    """Build a project, run it on a board and write a report, as hil does."""
-    from utvm import project
-    from utvm.hil import suites
-
+def run(directory: str, where: BoardSelection, reports: ReportChoice) -> ExitCode:
     project_read = project.Project(directory)
     if not reports.report_dir:
         reports = ReportChoice(str(project_read.directory / "build" / "reports"))
@@ -98,8 +67,6 @@ def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice
 
 
 def _list_platforms() -> None:
-    from utvm import project
-
     known = {name: project.load_platform(name)[1] for name in project.platforms()}
     OUT.table(
         *("platform", "description", "--option", "a build needs"),

@@ -1,34 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``vm.*``."""
+"""Functions of ``commands/vm.yaml``."""
 
 import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from invoke.context import Context
-
+from utvm import boards
 from utvm.base.storage.files import check_folder
-from utvm.cli import choices, docker, progress, task
+from utvm.base.storage.lock import hold
+from utvm.cli import choices, docker, progress
 from utvm.cli.output import OUT, print_step
+from utvm.cli.root_hil import run_suites
+from utvm.environment import builds
+from utvm.environment.image import tags
+from utvm.environment.locked import load_lock_files, temporary_root
+from utvm.environment.machine.machine import READY, InMachine, Machine
+from utvm.environment.machine.settings import records_of_test
+from utvm.environment.machine.vagrant import vagrant_home
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT, work
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
-if TYPE_CHECKING:
-    from utvm.environment.machine.machine import Machine
-
 _MB = 1_000_000
 
 
-@task(example="vm.box --no-cache", page="docs/vm.md", json=True, in_checkout=True)
-def box(_: Context, image: choices.ImageChoice) -> None:
-    """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
-    from utvm.environment import builds
-    from utvm.environment.locked import load_lock_files
-
+def box(image: choices.ImageChoice) -> None:
     builds.check_key(image.sign)
     locked = load_lock_files()
     if image.no_cache or not builds.BOX_FOLDER.exists():
@@ -52,19 +50,7 @@ def box(_: Context, image: choices.ImageChoice) -> None:
     )
 
 
-@task(
-    example="vm.release --sign KEY",
-    page="docs/vm.md",
-    json=True,
-    in_checkout=True,
-    help={"output": "folder to fill (default: build/release); an earlier release in it is replaced"},
-)
-def release(_: Context, image: choices.ImageChoice, output: str = "") -> None:
-    """Write a signed release folder: box, image, bill of materials, wheel and notes."""
-    from utvm.environment import builds
-    from utvm.environment.image import tags
-    from utvm.environment.locked import load_lock_files, temporary_root
-
+def release(image: choices.ImageChoice, output: str) -> None:
     builds.check_key(image.sign)
     target = Path(output) if output else work() / "release"
     check_folder(target)
@@ -91,26 +77,7 @@ def release(_: Context, image: choices.ImageChoice, output: str = "") -> None:
     OUT.results({"digests": digests, "folder": str(folder)})
 
 
-@task(
-    example="vm.test --board stm32f746 --usb st-link --serial TEST0001",
-    page="docs/vm.md",
-    in_checkout=True,
-    help={
-        "box": "path or URL of the box's catalogue (default: vm.box's)",
-        "suite": "the suites, as for hil (default: digits)",
-        "usb": "the probe of a virtual board on its USB: st-link or cmsis-dap (default: that of --serial here)",
-    },
-)
-def test(
-    _: Context, where: BoardSelection, reports: ReportChoice, box: str = "", suite: str = "digits", usb: str = ""
-) -> ExitCode:
-    """Test a box: create a machine, run suites in it with a probe on its USB, and remove it."""
-    from utvm import boards
-    from utvm.base.storage.lock import hold
-    from utvm.cli.root_hil import run_suites
-    from utvm.environment.machine.machine import InMachine, Machine
-    from utvm.environment.machine.settings import records_of_test
-
+def test(where: BoardSelection, reports: ReportChoice, box: str, suite: str, usb: str) -> ExitCode:
     boards.load(where.board)
     records = records_of_test()
     # Its name is fixed: another test would remove this one's machine.
@@ -125,17 +92,7 @@ def test(
             OUT.print("the machine is removed")
 
 
-@task(
-    example="vm.up",
-    page="docs/vm.md",
-    in_checkout=True,
-    help={
-        "box": "path or URL of a box catalogue for a new machine (default: that of vm.box)",
-        "fresh": "restore the machine to its initial state; changes on its disk are lost",
-    },
-)
-def up(_: Context, box: str = "", fresh: bool = False) -> None:
-    """Start the environment's virtual machine, with the checkout in it."""
+def up(box: str, fresh: bool) -> None:
     begin = time.monotonic()
     with _machine() as machine:
         machine.up(box, fresh)
@@ -143,30 +100,12 @@ def up(_: Context, box: str = "", fresh: bool = False) -> None:
     OUT.print("./inv vm.run './inv hil --board host', vm.run alone for a shell, vm.halt when you are done")
 
 
-@task(
-    example="vm.run './inv hil --board host'",
-    page="docs/vm.md",
-    in_checkout=True,
-    positional=["command"],
-    file_optional=True,
-    help={"command": "program and arguments, as one argument (default: an interactive shell)"},
-)
-def run(_: Context, command: str) -> int:
-    """Run a command, or a shell, in the virtual machine; returns the command's exit code."""
-    from utvm.environment.machine.machine import Machine
-
+def run(command: str) -> int:
     words = shlex.split(command)
     return Machine().run(words) if words else Machine().shell()
 
 
-@task(
-    example="vm.halt --suspend",
-    page="docs/vm.md",
-    in_checkout=True,
-    help={"suspend": "save its memory to disk: vm.up continues where it was"},
-)
-def halt(_: Context, suspend: bool = False) -> None:
-    """Shut the virtual machine down, or suspend it; its disk stays."""
+def halt(suspend: bool) -> None:
     with _machine() as machine:
         if suspend:
             machine.suspend()
@@ -175,21 +114,7 @@ def halt(_: Context, suspend: bool = False) -> None:
     OUT.print("the machine is suspended; ./inv vm.up continues" if suspend else "the machine is off; its disk stays")
 
 
-@task(
-    example="vm.snapshot --save before",
-    page="docs/vm.md",
-    json=True,
-    in_checkout=True,
-    help={
-        "save": "save the machine's state under this name",
-        "restore": "restore this state; the current one is lost",
-        "delete": "delete this state",
-    },
-)
-def snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") -> None:
-    """List, save, restore or delete snapshots of the virtual machine."""
-    from utvm.environment.machine.machine import READY
-
+def snapshot(save: str, restore: str, delete: str) -> None:
     if sum(map(bool, (save, restore, delete))) > 1:
         raise ConfigError("--save, --restore and --delete exclude one another", "give one of them")
     with _machine() as machine:
@@ -209,11 +134,7 @@ def snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") ->
             OUT.results(snapshots)
 
 
-@task(example="vm.status", page="docs/vm.md", json=True, in_checkout=True)
-def status(_: Context) -> None:
-    """Print the state of the virtual machine, its box, and leftovers of earlier ones."""
-    from utvm.environment.machine.vagrant import vagrant_home
-
+def status() -> None:
     with _machine() as machine:
         current = machine.status()
     OUT.results(
@@ -254,9 +175,7 @@ def status(_: Context) -> None:
     OUT.table("", "", rows=rows, show_header=False)
 
 
-@task(example="vm.destroy", page="docs/vm.md", in_checkout=True)
-def destroy(_: Context) -> None:
-    """Remove the virtual machine with its disk, snapshots and network, even if incomplete."""
+def destroy() -> None:
     with _machine() as machine:
         removed = machine.destroy()
     for leftover in removed:
@@ -266,7 +185,5 @@ def destroy(_: Context) -> None:
 
 @contextmanager
 def _machine() -> Iterator["Machine"]:
-    from utvm.environment.machine.machine import Machine
-
     with progress.print_steps("asking libvirt") as say:
         yield Machine(say=say)
