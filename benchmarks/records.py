@@ -4,11 +4,13 @@
 ``records.yaml`` lists the results, which are from silicon, and the chips: a board, and what differs from it. Modelled
 cycles are of VIRTUAL boards with a model of the cycles; docs/time.md has its error. Also writes docs/records.md.
 
-Run: ``UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/records.py``. Ends with 1 if one is above its record.
+Run: ``UTVM_MODEL_CACHE=FOLDER .venv/bin/python benchmarks/records.py``. Ends with 1 if the best row of a network on
+a chip is above the record.
 """
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,8 @@ cycles of the same network here. **The records are measured on chips; ours are m
 published program was tried on the others, whose ratios are rough.
 
 `kws` and `ad` are the published architectures with random weights (`benchmarks/architectures.py`), since the trained
-files are not here. Random weights have no constant channels and few zeros.
+files are not here. Random weights have no constant channels and few zeros. `weights in RAM`: with
+`--set weights-in-ram`, start-up code copies the weights; the table's RAM includes them.
 
 | chip | network | record, M cycles | by | here, M modelled cycles | ratio | flash, bytes | RAM, bytes |
 |---|---|---|---|---|---|---|---|
@@ -62,13 +65,14 @@ def board_of(chip: dict[str, Any]) -> Board:
     return board.model_copy(update={"virtual": virtual, "memory": memory, "cpu": chip.get("cpu", board.cpu)})
 
 
-def count(board: Board, name: str, content: bytes) -> dict[str, int]:
+def count(board: Board, name: str, content: bytes, weights_in_ram: int = 0) -> dict[str, int]:
     """Run a network once on a virtual board; return its modelled cycles, flash and RAM.
 
     Raises:
         SystemExit: an output differs from TFLite Micro's in a single bit.
     """
-    library = compiler.compile_model(compiler.from_tflite(content, name), target=board.target)
+    target = replace(board.target, weights_in_ram=weights_in_ram)
+    library = compiler.compile_model(compiler.from_tflite(content, name), target=target)
     image = firmware.build(board, [library])
     samples = random_inputs(library, 1)
     with (
@@ -89,22 +93,29 @@ def main() -> int:
     for record in data["records"]:
         chip = data["chips"][record["chip"]]
         cycles = round(record["ms"] * chip["mhz"] * 1000)
-        figures = count(board_of(chip), record["network"], contents[record["network"]])
+        figures = count(board_of(chip), record["network"], contents[record["network"]], record.get("weights_in_ram", 0))
         rows.append(
             record | figures | {"record_cycles": cycles, "ratio": round(figures["modelled_cycles"] / cycles, 3)}
         )
         print(rows[-1], flush=True)
     seen.keep("records", {"rows": rows})
     line = (
-        "| {chip} | {network} | {record:.2f} | {by}, {round} | {here:.2f} | {ratio:.2f} | {flash_bytes:,} "
+        "| {chip} | {network}{where} | {record:.2f} | {by}, {round} | {here:.2f} | {ratio:.2f} | {flash_bytes:,} "
         "| {ram_bytes:,} |"
     )
-    lines = [line.format(**row, record=row["record_cycles"] / 1e6, here=row["modelled_cycles"] / 1e6) for row in rows]
+    lines = []
+    best: dict[tuple[str, str], float] = {}
+    for row in rows:
+        where = ", weights in RAM" if "weights_in_ram" in row else ""
+        cycles = {"record": row["record_cycles"] / 1e6, "here": row["modelled_cycles"] / 1e6}
+        lines.append(line.format(**row, **cycles, where=where))
+        place = (row["chip"], row["network"])
+        best[place] = min(best.get(place, row["ratio"]), row["ratio"])
     chips = [
         f"| {name} | {chip['board']} | {chip['model']} |" for name, chip in data["chips"].items() if "model" in chip
     ]
     PAGE.write_text(HEAD + "\n".join(lines) + "\n" + CHIPS + "\n".join(chips) + "\n", encoding="utf-8")
-    return int(any(row["ratio"] > 1 for row in rows))
+    return int(any(ratio > 1 for ratio in best.values()))
 
 
 if __name__ == "__main__":

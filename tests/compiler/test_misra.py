@@ -107,6 +107,23 @@ def test_winograd_breaks_only_rules_with_a_reason(tmp_path: Path) -> None:
     assert_explained(misra_counts(sources, [tmp_path]))
 
 
+@pytest.mark.slow
+def test_kernels_of_vectors_break_only_rules_with_a_reason(tmp_path: Path) -> None:
+    """The forms of MVE and of NEON are in the same file."""
+    builder = Builder()
+    for name, depth in (("x", 4), ("y", 4), ("z", 3), ("d", 4)):
+        builder.tensor(name, (1, 8, 8, depth), "int8", scale=0.05)
+    for name, shape in (("w", (4, 3, 3, 4)), ("pixel", (3, 1, 1, 4)), ("small", (1, 3, 3, 4))):
+        builder.tensor(name, shape, "int8", np.arange(np.prod(shape)) % 127 - 60, scale=0.01)
+    builder.operator("CONV_2D", ["x", "w", None], ["y"], padding="SAME")
+    builder.operator("CONV_2D", ["y", "pixel", None], ["z"], padding="SAME")
+    builder.operator("DEPTHWISE_CONV_2D", ["x", "small", None], ["d"], padding="SAME")
+    library = compile_model(from_tflite(builder.finish(["x"], ["z", "d"]), "m"), target=Target(extensions=("mve",)))
+    counts = misra_counts(write_sources(library, tmp_path), [tmp_path])
+    assert counts["20.1"] > 0 and counts["20.7"] > 0, "cppcheck has not seen the kernels"
+    assert_explained(counts)
+
+
 def test_broken_rule_is_named(tmp_path: Path) -> None:
     source = tmp_path / "wrong.c"
     source.write_text("int run(int x);\nint run(int x)\n{\n    return (int)sizeof(x++) + x;\n}\n")

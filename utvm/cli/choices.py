@@ -34,13 +34,15 @@ SETTINGS: Mapping[str, str] = {
     "pin": "place tensors in regions: TENSOR=REGION, comma-separated",
     "unchecked-indices": "yes: do not check indices in inputs; one out of range reads memory outside the tensor",
     "optimize": "balance (default), speed, flash or ram: what kernels save at the expense of the others",
+    "weights-in-ram": "copy weights to RAM at the start, up to 64K for example: for boards whose flash waits",
     "in-ram": "yes: load the firmware into RAM only, through the debug port; flash is not written",
 }
 """Keys of ``--set``. A test compares the table in docs/compiler.md with this."""
 
 _SHAPE = ("shape", "signature")
 _PICTURES = (*_SHAPE, "scale")
-_COMPILED = (*_SHAPE, "tuned", "executor", "accelerator", "memory", "pin", "unchecked-indices", "optimize")
+_LAYOUT = ("memory", "pin", "weights-in-ram")
+_COMPILED = (*_SHAPE, "tuned", "executor", "accelerator", *_LAYOUT, "unchecked-indices", "optimize")
 
 
 def _setting(text: str) -> Parts:

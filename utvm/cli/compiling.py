@@ -94,7 +94,12 @@ def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptio
     target = tuned_target_for(board, settings.get("tuned", "")) if board else ANY
     goal = _one_of("optimize", settings.get("optimize", "balance"), Goal)
     return CompileOptions(
-        target=replace(target, unchecked=_is_yes(settings, "unchecked-indices"), goal=goal),
+        target=replace(
+            target,
+            unchecked=_is_yes(settings, "unchecked-indices"),
+            goal=goal,
+            weights_in_ram=_size(settings.get("weights-in-ram", "0")),
+        ),
         memory=_memory(settings.get("memory", ""), settings.get("pin", "")),
         executor=_one_of("executor", settings.get("executor", "aot"), Literal["aot", "graph"]),
         accelerator=accelerator,
@@ -121,10 +126,16 @@ def _region(text: str) -> Region:
     name, equals, size = text.partition("=")
     if not equals:
         return Region(name)
-    number, unit = (size[:-1], _UNITS[size[-1]]) if size[-1:] in _UNITS else (size, 1)
+    return Region(
+        name, _size(size, f"{text!r} is not a memory region", "write NAME=SIZE, with a size like 65536 or 64K")
+    )
+
+
+def _size(text: str, problem: str = "", hint: str = "write a size like 65536 or 64K") -> int:
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
     if not number.isdecimal():
-        raise ConfigError(f"{text!r} is not a memory region", "write NAME=SIZE, with a size like 65536 or 64K")
-    return Region(name, int(number) * unit)
+        raise ConfigError(problem or f"{text!r} is not a size", hint)
+    return int(number) * unit
 
 
 def _pin(text: str) -> tuple[str, str]:

@@ -118,9 +118,10 @@ def _emit_graph(graph: Graph, integerized: quantised.Integerized, imported: Impo
 
     plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, plan_with)
     operators |= {item: printed[form][item] for item, form in saving.items()}
+    ram_bytes = request.target.weights_in_ram if request.stepped else 0
     notes.note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
-        emit(name, graph, plan, operators, kinds, arguments, request.executor, request.stepped),
+        emit(name, graph, plan, operators, kinds, arguments, request.executor, request.stepped, ram_bytes),
         leftovers=integerized.leftovers,
         removals=integerized.removals,
         target=request.target,

@@ -19,6 +19,7 @@ class Target:
         tuned: pairs of a layer's key and its best kernel name or schedule trace.
         goal: what kernels save at the expense of the others; by default a balance of the three.
         unchecked: do not check indices from inputs: one out of range accesses other memory.
+        weights_in_ram: bytes of weights that start-up code may copy to RAM: those with the most products a byte.
     """
 
     core: str = ""
@@ -27,6 +28,7 @@ class Target:
     tuned: tuple[tuple[str, str], ...] = ()
     unchecked: bool = False
     goal: Goal = "balance"
+    weights_in_ram: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extensions", tuple(sorted(set(self.extensions))))
@@ -38,8 +40,8 @@ class Target:
 
     @property
     def fields(self) -> dict[str, object]:
-        """Return fields for packages and reports; tuning, indices and goal only if not default."""
-        left_out = {"tuned": (), "unchecked": False, "goal": "balance"}
+        """Return fields for packages and reports; the rest only if not default."""
+        left_out = {"tuned": (), "unchecked": False, "goal": "balance", "weights_in_ram": 0}
         return {name: value for name, value in asdict(self).items() if name not in left_out or value != left_out[name]}
 
     @property

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -207,7 +208,9 @@ def emit(
     arguments: Mapping[str, Sequence[Argument]],
     executor: str,
     stepped: bool = True,
+    ram_bytes: int = 0,
 ) -> Library:
+    """Emit a library; ``ram_bytes`` of its constants may start in RAM."""
     used = {function: list(arguments[function]) for function in operators}
     for function, operator in operators.items():
         if operator.workspace_bytes:
@@ -232,7 +235,7 @@ def emit(
             for function, operator in operators.items()
         ),
     )
-    values = _values(library, graph, plan, operators, stepped)
+    values = _values(library, graph, plan, operators, stepped) | {"in_ram": _constants_in_ram(graph, kinds, ram_bytes)}
     large = {
         _constant_name(name, number): constant for number, constant in enumerate(graph.constants) if is_large(constant)
     }
@@ -397,6 +400,21 @@ def _array(name: str, dtype: str, elements: int, rows: str) -> dict[str, object]
 
 def _one_byte(content: bytes) -> int | None:
     return content[0] if len(set(content)) == 1 else None
+
+
+def _constants_in_ram(graph: Graph, kinds: Mapping[str, Kind], size: int) -> list[int]:
+    """Choose constants of at most ``size`` bytes that are read most often: those with the most products a byte."""
+    macs: Counter[int] = Counter()
+    for step in graph.steps:
+        for place in step.reads:
+            if place.kind == "constant" and is_large(graph.constants[place.number]):
+                macs[place.number] += kinds[step.function].macs if step.function else 0
+    chosen = []
+    for number in sorted(macs, key=lambda item: macs[item] / graph.constants[item].nbytes, reverse=True):
+        if macs[number] and graph.constants[number].nbytes <= size:
+            chosen.append(number)
+            size -= graph.constants[number].nbytes
+    return chosen
 
 
 def _constant(name: str, number: int, array: npt.NDArray[Any]) -> dict[str, object]:

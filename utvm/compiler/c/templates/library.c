@@ -16,12 +16,7 @@
 #endif
 
 {% endif %}
-{% for constant in constants %}
-static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}]{{ " __attribute__((aligned(%d)))" % alignment if includes }} = {
-{{ constant.rows }}
-};
-
-{% endfor %}
+{% include "constants.c" %}
 {% include "state.c" %}
 int32_t {{ name }}_run({{ parameters }})
 {

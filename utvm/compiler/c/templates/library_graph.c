@@ -10,12 +10,7 @@
 #include "{{ name }}_graph_executor.h"
 #include "{{ name }}_operators.h"
 
-{% for constant in constants %}
-static const {{ constant.c_type }} {{ constant.name }}[{{ constant.elements }}]{{ " __attribute__((aligned(%d)))" % alignment if includes }} = {
-{{ constant.rows }}
-};
-
-{% endfor %}
+{% include "constants.c" %}
 {% for wrapper in wrappers %}
 static int32_t call_{{ loop.index0 }}(void *const *tensors)
 {
