@@ -7,7 +7,7 @@ from pathlib import Path
 
 # As --list shows them: a name, or a namespace with its dot.
 GROUPS = {
-    "Quick start": ("hil", "init", "nightly", "doctor"),
+    "Quick start": ("hil", "init", "nightly", "dashboard", "doctor"),
     "Models and firmware": ("model.", "firmware.", "project.", "mlperf."),
     "Boards": ("board.",),
     "History and regressions": ("history.",),

@@ -67,6 +67,16 @@ def test_pages_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
 
 
 @pytest.mark.slow
+def test_dashboard(tmp_path: Path) -> None:
+    with _start_command(tmp_path, "dashboard", ready="http://") as (output, process):
+        assert _OWN in output
+        (address,) = listening_addresses(process.pid)
+        assert connect_as_other_user({address}, 200) == set()
+        with urllib.request.urlopen(f"http://127.0.0.1:{address.port}/", timeout=20) as reply:
+            assert b"<html" in reply.read()
+
+
+@pytest.mark.slow
 @_OR_ANYONE
 def test_rpc_server_of_a_board(tmp_path: Path, anyone: bool) -> None:
     options = ["--anyone"] if anyone else []

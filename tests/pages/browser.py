@@ -15,7 +15,7 @@ _QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     "--disable-dev-shm-usage",
-    *("--hide-scrollbars", "--force-device-scale-factor=1", "--host-resolver-rules=MAP * ~NOTFOUND"),
+    *("--hide-scrollbars", "--force-device-scale-factor=1", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
 )
 
 
@@ -54,9 +54,13 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._devtools("Emulation.setEmulatedMedia", {"features": features})
 
+    def go(self, address: str) -> None:
+        """Load the page at an address."""
+        self._request("POST", "/url", {"url": address})
+
     def open(self, page: Path) -> None:
         """Load a page."""
-        self._request("POST", "/url", {"url": page.as_uri()})
+        self.go(page.as_uri())
 
     def run(self, script: str, *words: object) -> Any:
         """Run the body of a function in the page; return its result, or that of its promise."""

@@ -20,11 +20,11 @@ from utvm.session.evaluation import Row, draw
 
 pytestmark = pytest.mark.slow
 
-_SCREENSHOTS = ROOT / "build" / "screenshots"
-_SCREENS: tuple[tuple[int, Literal["light", "dark"]], ...] = ((1280, "light"), (768, "light"), (360, "dark"))
+SCREENSHOTS = ROOT / "build" / "screenshots"
+SCREENS: tuple[tuple[int, Literal["light", "dark"]], ...] = ((1280, "light"), (768, "light"), (360, "dark"))
 _MODEL = ROOT / "models" / "digits" / "digits_int8.tflite"
 _MOST = 300_000
-_CHECK = """
+CHECK = """
     return axe.run(document).then((result) => result.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html)));
 """
 _OUTCOMES = """
@@ -49,14 +49,14 @@ def test_page_is_accessible_at_every_width(browser: Browser, pages: Mapping[str,
     assert pages[name].stat().st_size < _MOST
     browser.open(pages[name])
     browser.run(axe)
-    for width, scheme in _SCREENS:
+    for width, scheme in SCREENS:
         browser.set_screen(width, scheme)
         # Wider parts scroll in a frame of their own.
         assert browser.run("return document.documentElement.scrollWidth;") <= width
-        browser.screenshot(_SCREENSHOTS / f"{name}-{width}-{scheme}.png")
+        browser.screenshot(SCREENSHOTS / f"{name}-{width}-{scheme}.png")
         # At the middle width, only the layout differs.
         if width != 768:
-            assert browser.run(_CHECK) == [], f"{width} px, {scheme}"
+            assert browser.run(CHECK) == [], f"{width} px, {scheme}"
 
 
 def test_names_are_not_broken_without_need(browser: Browser, pages: Mapping[str, Path]) -> None:
@@ -112,7 +112,7 @@ def test_checker_finds_errors(browser: Browser, pages: Mapping[str, Path], axe: 
     browser.open(pages["passed"])
     browser.run("document.querySelector('.note, p').style.color = '#4a8f68'; document.title = '';")
     browser.run(axe)
-    assert {violation.partition(":")[0] for violation in browser.run(_CHECK)} == {"color-contrast", "document-title"}
+    assert {violation.partition(":")[0] for violation in browser.run(CHECK)} == {"color-contrast", "document-title"}
 
 
 def test_links_lead_to_files(browser: Browser, pages: Mapping[str, Path]) -> None:

@@ -52,7 +52,7 @@ def list_places(summary: bool, metrics: str) -> None:
         return
     output.OUT.results(places)
     for place in places["places"]:
-        tags, state = place["tags"], _state(place)
+        tags, state = place["tags"], state_of(place)
         remark = {"held": f" by {place['holder']}", "quarantine": f": {place['comment']}"}.get(state, "")
         board = ", ".join(tags[name] for name in ("board", "kind") if name in tags)
         host = tags.get("host", "an unknown host")
@@ -61,7 +61,7 @@ def list_places(summary: bool, metrics: str) -> None:
 
 def _summarise(places: dict[str, Any], metrics: str) -> None:
     """Print the number of boards in each state and the queue; ``metrics`` is a file for Prometheus."""
-    counts = dict(Counter(map(_state, places["places"])))
+    counts = dict(Counter(map(state_of, places["places"])))
     if metrics:
         states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
         text = gauge("utvm_farm_boards", "Boards of the farm by state.", states)
@@ -124,7 +124,7 @@ def _heal(board: dict[str, Any]) -> ExitCode:
     return code
 
 
-def _state(place: dict[str, Any]) -> str:
+def state_of(place: dict[str, Any]) -> str:
     if place["tags"].get("health", "ok") != "ok":
         return "quarantine"
     if place["holder"]:

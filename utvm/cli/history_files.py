@@ -135,10 +135,10 @@ def _write_folder(output: str) -> Path:
 
 def _serve_folder(output: str, port: str, *, anyone: bool) -> None:
     """Serve the pages until Ctrl-C; write them again when the history has changed."""
-    seen, folder = _file_times(), _write_folder(output)
-    handler = functools.partial(_QuietHandler, directory=str(folder.parent))
+    seen, folder = history_times(), _write_folder(output)
+    handler = functools.partial(QuietHandler, directory=str(folder.parent))
     try:
-        server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(("127.0.0.1", int(port)), handler)
+        server = (http.server.ThreadingHTTPServer if anyone else OwnerOnlyServer)(("127.0.0.1", int(port)), handler)
     except (OSError, OverflowError, ValueError) as error:
         raise ConfigError(f"--serve {port}: {error}", "give a free TCP port; 0 takes one") from error
     with server:
@@ -146,23 +146,23 @@ def _serve_folder(output: str, port: str, *, anyone: bool) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         while True:
             time.sleep(_REFRESH)
-            if (now := _file_times()) != seen:
+            if (now := history_times()) != seen:
                 seen, folder = now, _write_folder(output)
 
 
-def _file_times() -> list[int]:
+def history_times() -> list[int]:
     """Times of the history's file and its write-ahead log, which has the newest runs (sqlite.org/wal.html)."""
     path = project.history_file()
     return [file.stat().st_mtime_ns for file in (path, path.with_name(f"{path.name}-wal")) if file.is_file()]
 
 
-class _OwnerOnlyServer(http.server.ThreadingHTTPServer):
+class OwnerOnlyServer(http.server.ThreadingHTTPServer):
     def verify_request(self, request: object, client_address: object) -> bool:
         """Refuse other users."""
         return isinstance(request, socket.socket) and is_own(request)
 
 
-class _QuietHandler(http.server.SimpleHTTPRequestHandler):
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *words: object) -> None:  # noqa: A002  the name in the base class
         """Log no requests."""
 

@@ -17,6 +17,7 @@ from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
 from utvm.hil import figures, html, limits, report
 from utvm.hil.display import Display
 from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
+from utvm.hil.progress import RunProgress
 from utvm.hil.project import load_project
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide, first_line
 from utvm.provenance.location import read_checkout
@@ -50,6 +51,14 @@ class HilRun:
         self._recorder = Recorder()
         self._quarantine = content.quarantine if (content := load_project()) else ()
         self._cases: list[CaseResult] = []
+        self._progress = RunProgress(
+            holder.log_directory,
+            lambda: holder.console_tail,
+            board=holder.identity.full_name,
+            started=started.timestamp(),
+            report=str(report_root / run_id / "index.html"),
+            tests={},
+        )
         self._trouble = ""
         self._lost = False
         self._interrupted = False
@@ -113,9 +122,11 @@ class HilRun:
         driver = self.holder.driver
         version = self._known_environment.place.tools.get(driver)
         self._display.line(f"{description}, {driver} {version}" if version else description)
+        self._progress.state["total"] = len(session.items) + len(self._cases)
+        self._progress.state["board"] = self.holder.identity.full_name
         for case in self._cases:
-            self._display.show_result(case)
-        self._display.begin(len(session.items) + len(self._cases))
+            self._show_result(case)
+        self._display.begin(self._progress.state["total"])
         return None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtestloop")
@@ -129,6 +140,7 @@ class HilRun:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show the running test, and mark its start in the log for links from the report."""
         _LOG.info("%s", html.TEST_MARKER.format(nodeid))
+        self._progress.state["test"] = nodeid
         self._display.running(nodeid)
 
     @pytest.hookimpl(wrapper=True)
@@ -161,7 +173,7 @@ class HilRun:
             self._lost = False
             case = dataclasses.replace(case, message=f"{case.message}\n{self._reattach()}")
         self._cases.append(case)
-        self._display.show_result(case)
+        self._show_result(case)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Record a user's interruption; pytest raises its own in the same way."""
@@ -192,6 +204,10 @@ class HilRun:
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
                 self.exit_code = self._finish(session.items)
                 session.exitstatus = int(self.exit_code)
+
+    def _show_result(self, case: CaseResult) -> None:
+        self._progress.state["tests"][case.id] = case.outcome.value
+        self._display.show_result(case)
 
     def _print_board(self) -> None:
         identity = self.holder.identity
@@ -229,7 +245,7 @@ class HilRun:
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
         for case in limits.check_limits(self.holder.identity, self.models, self._checkout.commit):
             self._cases.append(case)
-            self._display.show_result(case)
+            self._show_result(case)
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         finished = {case.node for case in self._cases}
@@ -262,5 +278,6 @@ class HilRun:
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
         if directory and (warning := limits.remember(self._report_root, summary.as_json())):
             self._display.line(f"warning: {warning}")
+        self._progress.close(summary.verdict.value)
         self._display.close(summary, directory)
         return summary.verdict.exit_code

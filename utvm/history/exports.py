@@ -258,7 +258,7 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
     if newest is None:
         raise ConfigError("the history is empty", "run hil or nightly, or import reports with history.import")
     month = newest - _DAYS * _DAY
-    boards, tests = list(_boards(history, newest)), list(_tests(history, month))
+    boards, tests = list(board_rows(history, newest)), list(_tests(history, month))
     models = list(chart_pages(history, newest - _SEASON))
     link = functools.partial(_link, reports, folder)
     texts = {"index.html": _index(history, boards, tests, models)}
@@ -324,7 +324,7 @@ def _duration_path(runs: str | None) -> str:
     return _step_path(list(enumerate(map(float, reversed((runs or "0").split(","))))))
 
 
-def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
+def board_rows(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
     last = datetime.datetime.fromtimestamp(newest, datetime.timezone.utc).date()
     days = [str(last - datetime.timedelta(days=back)) for back in reversed(range(_DAYS))]
     verdicts: dict[int, dict[str, str]] = {}

@@ -98,7 +98,8 @@ class BoardHolder:
     @property
     def console_tail(self) -> str:
         """Last output of the board's console; empty without a console, or if it is not ASCII text."""
-        tail = self._connection.console.tail if self._connection and self._connection.console else b""
+        connection = self._connection  # Another thread may read this while the board is released.
+        tail = connection.console.tail if connection and connection.console else b""
         return tail.decode().strip() if tail.isascii() and b"\0" not in tail else ""
 
     @property

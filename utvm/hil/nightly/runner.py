@@ -26,6 +26,7 @@ from utvm.hil.display import standard_output
 from utvm.hil.nightly import plan, report
 from utvm.hil.nightly.display import NightlyDisplay
 from utvm.hil.nightly.report import BoardResult, NightlyReport, find_news, parse_targets, write_message
+from utvm.hil.progress import RunProgress
 from utvm.hil.report import new_run_id
 from utvm.hil.results import Verdict
 from utvm.options import words
@@ -308,7 +309,13 @@ def run(
     display.begin(run_id, queue, jobs)
     began, sources = time.monotonic(), read_checkout()
     results: dict[str, BoardResult] = {}
-    interrupted = _run_all(queue, jobs, folder, results, display)
+    progress = RunProgress(
+        folder,
+        boards={job.label: "not run" for job in queue},
+        started=started.timestamp(),
+        report=str(report_root / run_id / "index.html"),
+    )
+    interrupted = _run_all(queue, jobs, folder, results, display, progress.state["boards"])
     signals.ignore_signals()
     night = NightlyReport(
         run_id=run_id,
@@ -324,17 +331,24 @@ def run(
     directory = report.write_report(night, report_root)
     for target in parse_targets(notify):
         write_message(target, night, news)
+    progress.close(night.verdict.value)
     display.close(night, directory, limits.remember(report_root, *limits.iter_board_runs(directory)))
     return night.verdict.exit_code
 
 
 def _run_all(
-    queue: Sequence[plan.Job], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
+    queue: Sequence[plan.Job],
+    jobs: int,
+    folder: Path,
+    results: dict[str, BoardResult],
+    display: NightlyDisplay,
+    verdicts: dict[str, str],
 ) -> bool:
-    """Add the result of each job to ``results``; return True after an interruption."""
+    """Add the result of each job to ``results``, and its state to ``verdicts``; return True after an interruption."""
 
     def finish(result: BoardResult) -> None:
         results[result.label] = result
+        verdicts[result.label] = result.verdict.value
         display.finish(result)
 
     interrupted = False
@@ -347,6 +361,7 @@ def _run_all(
                 while waiting and len(running) < jobs:
                     job = waiting.pop(0)
                     used_boards = used[id(job.entry)]
+                    verdicts[job.label] = "running"
                     running.append(RunningJob(job, folder / job.label, stack, used_boards, display.print_line))
                 for running_job in list(running):
                     result = running_job.poll()

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``dashboard``: a page of this user's runs as they go, the last night, the farm and the history.
+
+The server only reads. It sends a section of the page, as HTML, whenever it changes (server-sent events).
+"""
+
+import contextlib
+import functools
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from utvm.base.process.peer import access_note
+from utvm.cli.farm_show import state_of
+from utvm.cli.history_files import OwnerOnlyServer, QuietHandler, history_times
+from utvm.cli.output import OUT
+from utvm.errors import ConfigError, UtvmError
+from utvm.farm.client import FarmClient, coordinator_address
+from utvm.hil import progress, project
+from utvm.history.changes import changes, newest_night
+from utvm.history.exports import board_rows
+from utvm.history.store import open_history
+from utvm.pages import pages_of, script_values
+from utvm.paths import work
+
+_PORT = 20409
+_INTERVAL = 0.5  # Seconds between two looks at the runs.
+_FARM_INTERVAL, _FARM_PAUSE = 1.0, 10.0  # Seconds between two questions to a coordinator; after an error.
+_SILENCE = 5.0  # Seconds without a change until a comment shows whether the browser still listens.
+_RUNS, _SHOWN, _DAYS, _CHANGES = 200, 20, 14, 20
+
+
+class _Dashboard(OwnerOnlyServer):
+    """The server; ``sections`` is the HTML by name."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port), functools.partial(_Handler, directory=str(work())))
+        self.names = {f"{host}:{self.server_port}" for host in ("127.0.0.1", "localhost")}
+        self.sections: dict[str, str] = {}
+        self.changed = threading.Condition()
+        self._values: dict[str, object] = {}
+
+    def update(self, values: Mapping[str, object]) -> None:
+        """Render the sections whose values have changed."""
+        template = pages_of("utvm.cli").get_template("dashboard.html.j2")
+        new = {
+            name: value for name, value in values.items() if name not in self.sections or value != self._values[name]
+        }
+        self._values |= new
+        texts = {name: "".join(template.blocks[name](template.new_context({name: new[name]}))) for name in new}
+        with self.changed:
+            self.sections |= texts
+            self.changed.notify_all()
+
+    @functools.cached_property
+    def page(self) -> bytes:
+        script = (resources.files("utvm.cli") / "templates" / "dashboard.js").read_text(encoding="utf-8")
+        template = pages_of("utvm.cli").get_template("dashboard.html.j2")
+        return template.render(**script_values(script)).encode()
+
+
+class _Handler(QuietHandler):
+    server: _Dashboard
+
+    def do_GET(self) -> None:  # noqa: N802  the name in the base class
+        if self.path == "/events" and self._is_addressed():
+            with contextlib.suppress(OSError):  # The browser has gone.
+                self._stream()
+        else:
+            super().do_GET()
+
+    def send_head(self) -> BinaryIO | None:
+        """Answer with the page, or with a file of reports and logs."""
+        shown = (work() / "reports", work() / "logs")
+        if not self._is_addressed():
+            self.send_error(403, "not the name of this server")
+        elif self.path == "/":
+            self._begin("text/html; charset=utf-8")
+            self.wfile.write(self.server.page if self.command == "GET" else b"")
+        elif any(Path(self.translate_path(self.path)).is_relative_to(folder) for folder in shown):
+            return super().send_head()
+        else:
+            self.send_error(404)
+        return None
+
+    def _is_addressed(self) -> bool:
+        """False for a web site whose name leads to this address: it must not read the page."""
+        return self.headers.get("Host") in self.server.names
+
+    def _begin(self, content: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", content)
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+
+    def _stream(self) -> None:
+        self._begin("text/event-stream")
+        sent: dict[str, str] = {}
+        while True:
+            with self.server.changed:
+                self.server.changed.wait_for(lambda: self.server.sections != sent, _SILENCE)  # noqa: B023
+                new = {name: text for name, text in self.server.sections.items() if sent.get(name) != text}
+            for name, text in new.items():
+                lines = "".join(f"data: {line}\n" for line in text.splitlines())
+                self.wfile.write(f"event: {name}\n{lines}\n".encode(errors="replace"))
+            if not new:
+                self.wfile.write(b":\n\n")
+            sent |= new
+
+
+def show() -> None:
+    """Serve the page until Ctrl-C, at the usual port, or at a free one if that is in use."""
+    try:
+        server = _Dashboard(_PORT)
+    except OSError:
+        try:
+            server = _Dashboard(0)
+        except OSError as error:
+            raise ConfigError(f"no TCP port: {error}", "close a program that listens") from error
+    farm: dict[str, Mapping[str, Any]] = {}
+    _follow_farm(farm)
+    with server:
+        OUT.print(f"http://127.0.0.1:{server.server_port}/ until Ctrl-C; {access_note(anyone=False)}")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        while True:
+            runs = list(progress.newest_runs(_RUNS))
+            values = {"runs": _show_runs(runs), "night": _show_night(), "farm": _show_farm(farm)}
+            server.update({**values, "history": _read_history(tuple(history_times()))})
+            time.sleep(_INTERVAL)
+
+
+_Runs = list[tuple[Path, Mapping[str, Any], bool]]
+
+
+def _show_runs(runs: _Runs) -> list[dict[str, Any]]:
+    """Return the values of the newest runs on a board, those that are running first."""
+    rows = [_describe(*run) for run in runs if "tests" in run[1]]
+    return sorted(rows, key=lambda row: not row["running"])[:_SHOWN]
+
+
+def _describe(folder: Path, state: Mapping[str, Any], is_running: bool) -> dict[str, Any]:
+    return {
+        **state,
+        "running": is_running,
+        "verdict": state.get("verdict") or ("running" if is_running else "cut off"),
+        "counts": Counter(state.get("tests", {}).values()),
+        "logs": str(folder),
+        "href": _href(state.get("report", "")),
+    }
+
+
+def _href(report: str) -> str:
+    """Return the address of a report that the server may show."""
+    is_shown = Path(report).is_relative_to(work()) and Path(report).is_file()
+    return "/" + quote(str(Path(report).relative_to(work()))) if is_shown else ""
+
+
+def _show_night() -> dict[str, Any] | None:
+    """Return the newest nightly run, with the outcomes of each test on its boards in their order."""
+    for folder in sorted((work() / "reports" / "nightly" / "logs").glob("*Z-*"), reverse=True):
+        with contextlib.suppress(OSError, ValueError):
+            night = _describe(folder, *progress.read(folder))
+            outcomes: dict[str, dict[str, str]] = {}
+            # A job's health check and earlier tries come before its suites; their folders sort by time.
+            for path in sorted(folder.glob(f"*/**/{progress.FILE}"), key=lambda path: path.parent.name):
+                label = path.relative_to(folder).parts[0]
+                for test, outcome in progress.read(path.parent)[0].get("tests", {}).items():
+                    outcomes.setdefault(test, {})[label] = outcome
+            return {**night, "outcomes": dict(sorted(outcomes.items()))}
+    return None
+
+
+def _follow_farm(farm: dict[str, Mapping[str, Any]]) -> None:
+    """Ask every coordinator for its places and queue, in a thread for each."""
+    with contextlib.suppress(UtvmError):
+        for address in coordinator_address().split(","):
+            threading.Thread(target=_follow, args=(address, farm), daemon=True).start()
+
+
+def _follow(address: str, farm: dict[str, Mapping[str, Any]]) -> None:
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), 1.0).close()
+            with FarmClient(address, work() / "logs" / "labgrid.log", lambda _: None, install=False) as client:
+                while True:
+                    farm[address] = client.call("list")
+                    time.sleep(_FARM_INTERVAL)
+        except OSError:
+            farm[address] = {"problem": "no coordinator answers; farm.up starts one"}
+        except UtvmError as error:
+            farm[address] = {"problem": str(error)}
+        time.sleep(_FARM_PAUSE)
+
+
+def _show_farm(farm: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {**content, "address": address, "places": [(place, state_of(place)) for place in content.get("places", ())]}
+        for address, content in sorted(farm.items())
+    ]
+
+
+@functools.lru_cache(1)
+def _read_history(_times: tuple[int, ...]) -> dict[str, Any] | None:
+    """Return the boards with their last days, and the newest changes; None without a history."""
+    try:
+        with open_history(project.history_file()) as history:
+            (newest,) = history.execute("select max(started) from run").fetchone()
+            if newest is None:
+                return None
+            boards = [(board, board.days[-_DAYS:]) for board in board_rows(history, newest)]
+            return {"boards": boards, "changes": changes(history, newest_night(history))[:_CHANGES]}
+    except ConfigError:
+        return None
