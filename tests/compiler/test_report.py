@@ -46,10 +46,10 @@ class _Tags(HTMLParser):
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in {"meta", "br"}:
+        if tag not in {"meta", "br", "input"}:
             self.open.append(tag)
         for name, value in attrs:
-            assert name not in {"src", "href"} or value == "#main", f"{tag} needs another file: {value}"
+            assert name not in {"src", "href"} or str(value).startswith("#"), f"{tag} needs another file: {value}"
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         pass

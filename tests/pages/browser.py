@@ -68,6 +68,10 @@ class Browser:
         wrapped += f"Promise.resolve((function () {{ {script} }}).apply(null, values)).then(done);"
         return self._request("POST", "/execute/async", {"script": wrapped, "args": list(words)})
 
+    def download_into(self, folder: Path) -> None:
+        """Store downloads in a folder without asking."""
+        self._devtools("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+
     def press(self, *keys: str) -> None:
         """Press and release keys, one after the other."""
         strokes = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]

@@ -3,23 +3,32 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from utvm.compiler import Library
-from utvm.compiler.report import RuleCount, write_report
+from utvm.compiler.report import RuleCount, layers_of, write_report
 from utvm.drivers import BoardIdentity
 from utvm.firmware import Firmware
 from utvm.hil import report
 from utvm.hil.nightly import report as nightly
 from utvm.hil.nightly.report import BoardResult, NightlyReport
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, Whereabouts
+from utvm.pages import pages_of
 from utvm.provenance.location import Checkout
-from utvm.session.profile import profile_of
+from utvm.session.profile import profile_of, render_models
 from utvm.session.profile import render as render_profile
 
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
 _CHECKOUT = Checkout("12" * 20, True, "bench-3")
 _PLACE = Whereabouts("host", "", "ef" * 32, "bench-3", dict.fromkeys(_TOOLS, "1.0"))
 _LONG = "hil_tests/test_operators.py::test_an_operator_gives_what_numpy_gives[depthwise_conv2d_stride_2-{}]"
+
+
+class TuneEntry(NamedTuple):
+    """A candidate of a search."""
+
+    count: int
+    kind: str
 
 
 def run_that_failed(firmware: Firmware, cases: int = 97) -> RunReport:
@@ -88,7 +97,14 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
     night = nightly_report_of((run_that_failed(firmware), failed_report), (run_that_passed(), passed_report))
     counts = [1000 + 700 * number for number, _ in enumerate(library.calls)]
     profile = profile_of(library, "stm32f746, virtual", "instructions", counts)
-    (folder / "profile.html").write_text(render_profile(profile))
+    (folder / "profile.html").write_text(render_profile(profile, library))
+    views = [layers_of(library, f"{library.name} on {board}") for board in ("microbit", "stm32f746", "host")]
+    (folder / "compare.html").write_text(render_models("three boards", views))
+    entries = [TuneEntry(20_000 - 700 * number, "kernel" if number % 3 else "schedule") for number in range(40)]
+    search = {"makes": "conv1", "before": 9_000, "best": 1_000, "entries": entries}
+    tune = pages_of("utvm.cli").get_template("tune.html.j2")
+    values = {"title": "digits", "board": "stm32f746", "unit": "instructions"}
+    (folder / "tune.html").write_text(tune.render(searches=[search], **values))
     rules = [RuleCount("8.14", 5, 0, "restrict is needed"), RuleCount("11.4", 0, 7, "registers have addresses")]
     return {
         "failed": failed_report / "index.html",
@@ -96,6 +112,8 @@ def write_all(folder: Path, firmware: Firmware, library: Library) -> Mapping[str
         "nightly": nightly.write_report(night, folder / "nightly") / "index.html",
         "compile": write_report(library, folder, rules)[1],
         "profile": folder / "profile.html",
+        "compared": folder / "compare.html",
+        "tuned": folder / "tune.html",
     }
 
 

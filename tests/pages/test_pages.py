@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages in a real browser: three widths, light and dark, keyboard only, and no network."""
 
+import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -44,7 +46,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, firmware: Firmware) -> Mappi
     return write_all(tmp_path_factory.mktemp("pages"), firmware, compile_model(load(_MODEL)))
 
 
-@pytest.mark.parametrize("name", ["failed", "passed", "nightly", "compile", "profile"])
+@pytest.mark.parametrize("name", ["failed", "passed", "nightly", "compile", "profile", "compared", "tuned"])
 def test_page_is_accessible_at_every_width(browser: Browser, pages: Mapping[str, Path], axe: str, name: str) -> None:
     assert pages[name].stat().st_size < _MOST
     browser.open(pages[name])
@@ -107,6 +109,66 @@ def test_comparison_page_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
         assert not [a for a, b in side if a[2] + 3 < b[3] and b[2] + 3 < a[3]], "one over another"
 
 
+_CHOSEN = "return document.querySelectorAll(arguments[0] + ' [data-key].chosen').length;"
+_CLICK = "document.querySelector(arguments[0]).dispatchEvent(new MouseEvent('click', {bubbles: true}));"
+
+
+def test_pictures_and_table_of_a_model_are_linked(browser: Browser, pages: Mapping[str, Path]) -> None:
+    browser.set_screen(1280, "light")
+    browser.open(pages["profile"])
+    parts = (".graph", "svg.plan", ".costs", ".flame", "tbody")
+    assert [browser.run(_CHOSEN, part) for part in parts] == [0] * 5
+    for part in parts:
+        browser.go("about:blank")
+        browser.open(pages["profile"])
+        browser.run(_CLICK, f"{part} [data-key=conv2] {'td:last-child' if part == 'tbody' else 'rect'}")
+        assert browser.run("return location.hash;") == "#layer=conv2"
+        # The plan has the layer's output and its workspace.
+        assert [browser.run(_CHOSEN, part) for part in parts] == [1, 2, 1, 1, 1], part
+        status = browser.run("return document.querySelector('.choice').textContent;")
+        assert status.startswith("2 conv2: conv2d_int8, plain C: two pixels in a word, 2,400 instructions, 20.0 %")
+    # The address alone, as somebody sends it.
+    address = f"{pages['compared'].as_uri()}#layer=pool1"
+    browser.go(address)
+    assert [browser.run(_CHOSEN, part) for part in (".graph", "tbody")] == [3, 3]
+    assert browser.run("return [...document.querySelectorAll('.view')].filter((v) => v.checkVisibility()).length;") == 2
+
+
+def test_flame_graph_zooms_and_layers_are_sorted_and_found(browser: Browser, pages: Mapping[str, Path]) -> None:
+    browser.set_screen(1280, "light")
+    browser.open(pages["profile"])
+    width = "return Number(document.querySelector('.flame [data-key=pool1] rect')?.getAttribute('width'));"
+    # Counts are 1000, 1700, 2400, ...: 1,700 of 12,000.
+    assert browser.run(width) == pytest.approx(900 * 1700 / 12_000)
+    browser.run(_CLICK, ".flame [data-key=pool1] rect")
+    assert browser.run(width) == 900
+    browser.run("document.querySelector('[data-whole]').click();")
+    assert browser.run(width) == pytest.approx(900 * 1700 / 12_000)
+    steps = """const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.checkVisibility());
+        return rows.map((row) => row.cells[0].textContent);"""
+    assert browser.run(steps) == ["0", "1", "2", "3", "4"]
+    browser.run("[...document.querySelectorAll('th')].find((head) => head.textContent === 'instructions').click();")
+    assert browser.run(steps) == ["4", "3", "2", "1", "0"]
+    browser.run("document.querySelector('[type=search]').focus();")
+    browser.press(*"max_pool")
+    assert browser.run(steps) == ["3", "1"]
+
+
+def test_trace_adds_up_to_the_profile(browser: Browser, pages: Mapping[str, Path], tmp_path: Path) -> None:
+    browser.open(pages["profile"])
+    browser.download_into(tmp_path)
+    browser.run("document.querySelector('[data-trace]').click();")
+    trace = tmp_path / "digits_int8.trace.json"
+    deadline = time.monotonic() + 30
+    while not trace.is_file() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    content = json.loads(trace.read_text())
+    slices = [event for event in content["traceEvents"] if event["ph"] == "X"]
+    assert [(event["name"], event["dur"]) for event in slices][:2] == [("conv1", 1000), ("pool1", 1700)]
+    assert slices[-1]["ts"] + slices[-1]["dur"] == sum(event["dur"] for event in slices) == 12_000
+    assert content["otherData"]["scale"] == "1 us stands for 1 of: instructions"
+
+
 def test_checker_finds_errors(browser: Browser, pages: Mapping[str, Path], axe: str) -> None:
     browser.set_screen(1280, "light")
     browser.open(pages["passed"])
@@ -124,7 +186,7 @@ def test_links_lead_to_files(browser: Browser, pages: Mapping[str, Path]) -> Non
         assert links, page
         for link in links:
             path, _, part = link.partition("#:~:text=")
-            assert link == "#main" or (page.parent / path).is_file(), f"{page}: {link}"
+            assert link.startswith(("#main", "#layer=", "blob:")) or (page.parent / path).is_file(), f"{page}: {link}"
             assert not part or unquote(part) in (page.parent / path).read_text(), link
     assert any(link.endswith("openocd.log") for link in links)
     browser.open(pages["failed"])

@@ -53,7 +53,10 @@ class _Dashboard(OwnerOnlyServer):
             name: value for name, value in values.items() if name not in self.sections or value != self._values[name]
         }
         self._values |= new
-        texts = {name: "".join(template.blocks[name](template.new_context({name: new[name]}))) for name in new}
+        texts = {
+            name: "".join(template.blocks[name](template.new_context({name: new[name], "state_of": state_of})))
+            for name in new
+        }
         with self.changed:
             self.sections |= texts
             self.changed.notify_all()
@@ -116,52 +119,41 @@ class _Handler(QuietHandler):
 
 def show() -> None:
     """Serve the page until Ctrl-C, at the usual port, or at a free one if that is in use."""
-    try:
-        server = _Dashboard(_PORT)
-    except OSError:
-        try:
-            server = _Dashboard(0)
-        except OSError as error:
-            raise ConfigError(f"no TCP port: {error}", "close a program that listens") from error
+    for port in (_PORT, 0):
+        with contextlib.suppress(OSError):
+            server = _Dashboard(port)
+            break
+    else:
+        raise ConfigError("there is no free TCP port", "close a program that listens")
     farm: dict[str, Mapping[str, Any]] = {}
-    _follow_farm(farm)
+    with contextlib.suppress(UtvmError):
+        for address in coordinator_address().split(","):
+            threading.Thread(target=_follow, args=(address, farm), daemon=True).start()
     with server:
         OUT.print(f"http://127.0.0.1:{server.server_port}/ until Ctrl-C; {access_note(anyone=False)}")
         threading.Thread(target=server.serve_forever, daemon=True).start()
         while True:
-            runs = list(progress.newest_runs(_RUNS))
-            values = {"runs": _show_runs(runs), "night": _show_night(), "farm": _show_farm(farm)}
-            server.update({**values, "history": _read_history(tuple(history_times()))})
+            runs = [_describe(*run) for run in progress.newest_runs(_RUNS) if "tests" in run[1]]
+            values = {"runs": sorted(runs, key=lambda run: not run["running"])[:_SHOWN], "night": _last_night()}
+            server.update({**values, "farm": sorted(farm.items()), "history": _read_history(tuple(history_times()))})
             time.sleep(_INTERVAL)
 
 
-_Runs = list[tuple[Path, Mapping[str, Any], bool]]
-
-
-def _show_runs(runs: _Runs) -> list[dict[str, Any]]:
-    """Return the values of the newest runs on a board, those that are running first."""
-    rows = [_describe(*run) for run in runs if "tests" in run[1]]
-    return sorted(rows, key=lambda row: not row["running"])[:_SHOWN]
-
-
 def _describe(folder: Path, state: Mapping[str, Any], is_running: bool) -> dict[str, Any]:
+    report = Path(state["report"])
+    # The server shows reports of this checkout or project only.
+    is_shown = report.is_relative_to(work()) and report.is_file()
     return {
         **state,
         "running": is_running,
         "verdict": state.get("verdict") or ("running" if is_running else "cut off"),
         "counts": Counter(state.get("tests", {}).values()),
         "logs": str(folder),
-        "href": _href(state.get("report", "")),
+        "href": "/" + quote(str(report.relative_to(work()))) if is_shown else "",
     }
 
 
-def _href(report: str) -> str:
-    """Return the address of a report that the server may show."""
-    is_shown = Path(report).is_relative_to(work()) and Path(report).is_file()
-    return "/" + quote(str(Path(report).relative_to(work()))) if is_shown else ""
-
-
-def _show_night() -> dict[str, Any] | None:
+def _last_night() -> dict[str, Any] | None:
     """Return the newest nightly run, with the outcomes of each test on its boards in their order."""
     for folder in sorted((work() / "reports" / "nightly" / "logs").glob("*Z-*"), reverse=True):
         with contextlib.suppress(OSError, ValueError):
@@ -176,14 +168,8 @@ def _show_night() -> dict[str, Any] | None:
     return None
 
 
-def _follow_farm(farm: dict[str, Mapping[str, Any]]) -> None:
-    """Ask every coordinator for its places and queue, in a thread for each."""
-    with contextlib.suppress(UtvmError):
-        for address in coordinator_address().split(","):
-            threading.Thread(target=_follow, args=(address, farm), daemon=True).start()
-
-
 def _follow(address: str, farm: dict[str, Mapping[str, Any]]) -> None:
+    """Ask a coordinator for its places and queue, again and again."""
     host, _, port = address.rpartition(":")
     while True:
         try:
@@ -197,13 +183,6 @@ def _follow(address: str, farm: dict[str, Mapping[str, Any]]) -> None:
         except UtvmError as error:
             farm[address] = {"problem": str(error)}
         time.sleep(_FARM_PAUSE)
-
-
-def _show_farm(farm: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {**content, "address": address, "places": [(place, state_of(place)) for place in content.get("places", ())]}
-        for address, content in sorted(farm.items())
-    ]
 
 
 @functools.lru_cache(1)

@@ -10,9 +10,11 @@ from utvm.base.text import quoting
 from utvm.cli import choices, model_eval, model_eval_figures
 from utvm.cli.compiling import find
 from utvm.cli.output import OUT
+from utvm.compiler.report import layers_of
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
 from utvm.session.evaluation import Row, draw, row_of
+from utvm.session.profile import render_models
 
 
 def compare_models(request: choices.CompareChoice, output: str) -> None:
@@ -24,14 +26,20 @@ def compare_models(request: choices.CompareChoice, output: str) -> None:
     check_writable(output)
     for name in names:
         find(BoardSelection(name))  # reject a wrong name before the first board runs
-    rows = [_row(request, model, name) for model in models for name in names]
+    views: list[dict[str, object]] = []
+    rows = [_row(request, model, name, views) for model in models for name in names]
     _print(rows)
     write_whole(Path(output), draw(rows))
     OUT.print(f"picture: {output}")
+    if views:
+        page = Path(output).with_suffix(".html")
+        write_whole(page, render_models(", ".join(dict.fromkeys(Path(model).name for model in models)), views))
+        OUT.print(f"layers beside each other: {page}")
     OUT.results(rows)
 
 
-def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
+def _row(request: choices.CompareChoice, model: str, board: str, views: list[dict[str, object]]) -> Row:
+    """Return the figures of a model on a board; append its layers to ``views`` if it runs."""
     choice = choices.SampleChoice(
         model=model, inputs=request.inputs, set_=request.set_, samples="" if request.inputs else "1"
     )
@@ -41,7 +49,10 @@ def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
         runs = model_eval.run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
         return Row(model, board, why=error.message)
-    return row_of(model, board, runs.image, runs.results, labels)
+    row = row_of(model, board, runs.image, runs.results, labels)
+    note = f"one run: {row.count:,} {row.unit}" if row.count else ""
+    views.append(layers_of(library, f"{Path(model).name} on {board}", note=note))
+    return row
 
 
 def _print(rows: Sequence[Row]) -> None:

@@ -14,7 +14,7 @@ from utvm.boards.accelerators import accelerator_of
 from utvm.cli import board_serve, choices, model_inputs
 from utvm.cli.compiling import check_counts, find
 from utvm.cli.output import OUT, as_json, logs_of, say
-from utvm.session.profile import MeasuredStep, Profile, profile_of, render
+from utvm.session.profile import MeasuredStep, Profile, layers, profile_of, render, render_models
 from utvm.session.rpc import RpcSession
 
 _HINT = "give two files profile.json or results of model.profile --json"
@@ -29,7 +29,8 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
         diff: instead, compare this profile with the one given as the model.
     """
     if diff:
-        _compare_profiles(Path(diff), Path(model.model))
+        check_folder(output or "build")
+        _compare_profiles(Path(diff), Path(model.model), Path(output or "build") / "profiles.html")
         return
     check_folder(output or "build")
     check_counts(find(where))
@@ -56,7 +57,7 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
         raise errors.ConfigError(
             f"{folder}: cannot be written: {error.strerror or error}", "choose another folder with --output"
         ) from error
-    texts = {"json": profile.as_json(), "folded": profile.folded_stacks(), "html": render(profile)}
+    texts = {"json": profile.as_json(), "folded": profile.folded_stacks(), "html": render(profile, served.library)}
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text)
     if accelerator_counts:
@@ -108,8 +109,8 @@ def _print_accelerator(profile: Profile, by_step: Sequence[Mapping[str, int]]) -
         )
 
 
-def _compare_profiles(first: Path, second: Path) -> None:
-    """Print the counts of each layer in two profiles; layers match if they produce the same tensors."""
+def _compare_profiles(first: Path, second: Path, page: Path) -> None:
+    """Print each layer of two profiles, and write their page; layers match if they produce the same tensors."""
     before, after = _read(first), _read(second)
     if before.unit != after.unit:
         raise errors.ConfigError(
@@ -129,8 +130,11 @@ def _compare_profiles(first: Path, second: Path) -> None:
             ("all", before.total, after.total, _ratio(before.total, after.total), "", ""),
         ],
     )
-    layers = [{"makes": makes, "counts": [_count(one), _count(other)]} for makes, one, other in rows]
-    OUT.results({"unit": before.unit, "total": [before.total, after.total], "layers": layers})
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(page, render_models("two profiles", [layers(before, title="before"), layers(after, title="after")]))
+    OUT.print(f"both beside each other: {page}")
+    counts = [{"makes": makes, "counts": [_count(one), _count(other)]} for makes, one, other in rows]
+    OUT.results({"unit": before.unit, "total": [before.total, after.total], "layers": counts})
 
 
 def _read(path: Path) -> Profile:

@@ -2,8 +2,7 @@
 """``model.quantize``: an ONNX model in int8 or 16x8, and the error of each layer."""
 
 import math
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.cli import choices, compiling, model_eval_figures, model_inputs, progress
 from utvm.cli.output import OUT
-from utvm.compiler import Tensor, reference
+from utvm.compiler import Tensor, compile_model, load, reference
 from utvm.compiler.model import Model, Sample
+from utvm.compiler.report import write_report
 from utvm.errors import CompileError, ConfigError, UtvmError, did_you_mean
 from utvm.firmware.inputs import are_pictures, read_pictures
 from utvm.quantize import CALIBRATIONS, KINDS, costs, model_outputs, quantize
@@ -80,7 +80,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
         figures = {"accuracy_before": accuracy[0], "accuracy_after": accuracy[1]}
         OUT.print(f"accuracy on {len(samples)} samples: {accuracy[0]:.1%} before, {accuracy[1]:.1%} after")
     OUT.print(f"wrote {path}, {len(content):,} bytes ({len(model.content):,} before)")
-    OUT.print(f"operators that stay in float, if any: ./inv model.report {shlex.quote(str(path))}")
+    OUT.print(_write_page(path, {layer.tensor: layer.snr_db for layer in layers}))
     OUT.results(
         {
             "model": request.model,
@@ -95,6 +95,19 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
             ],
         }
     )
+
+
+def _write_page(path: Path, snr_db: Mapping[str, float]) -> str:
+    """Write the report of the quantised model with the error of each layer; return a line of output."""
+    try:
+        library = compile_model(load(path))
+    except UtvmError as error:
+        return f"no report, because the compiler refuses the model: {error.message}"
+    tensors = [[name.removesuffix("_QuantizeLinear_Output") for name in call.writes] for call in library.calls]
+    texts = {name: "exact" if value == math.inf else f"{value:.1f} dB" for name, value in snr_db.items()}
+    figures = [{"snr": next((texts[name] for name in names if name in texts), "")} for names in tensors]
+    _, page = write_report(library, path.with_name(f"{path.stem}-report"), figures=figures)
+    return f"report with the error of each layer: {page}; {len(library.leftovers)} operators stay in float"
 
 
 def _check(request: choices.QuantizeChoice) -> None:

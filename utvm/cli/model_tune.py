@@ -7,8 +7,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ from utvm.options import parts
 from utvm.pages import pages_of
 from utvm.selection import BoardFolders, BoardSelection, FarmChoice
 from utvm.session.board_holder import BoardHolder
-from utvm.tuning.log import LogEntry, origin_of, read_log, tuned_target_for
+from utvm.tuning.log import origin_of, read_log, tuned_target_for
 from utvm.tuning.measure import Candidate, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
 from utvm.tuning.worker import CandidateResult
@@ -196,30 +195,6 @@ def tune_together(farm: FarmChoice, request: TuneChoice, where: CountingChoice) 
         tune_model(dataclasses.replace(request, tracker=f"127.0.0.1:{port}/{key}", count=1), where)
 
 
-_WIDTH, _HEIGHT = 900.0, 160.0
-_TOP = 2.0  # Top of the chart, as a multiple of the count without tuning.
-
-
-@dataclass(frozen=True)
-class Dot:
-    x: float
-    y: float
-    colour: int
-    hint: str
-
-
-@dataclass(frozen=True)
-class SearchPicture:
-    """The search for one layer; ``progress`` is the best so far, as SVG points, ``level`` the untuned count."""
-
-    makes: str
-    before: int
-    best: int
-    level: float
-    progress: str
-    dots: Sequence[Dot]
-
-
 def _render_page(tuner: Tuner, title: str, board: str) -> str:
     candidates = [
         entry
@@ -227,27 +202,9 @@ def _render_page(tuner: Tuner, title: str, board: str) -> str:
         if entry.unit == tuner.unit and entry.kind != "default" and entry.count is not None
     ]
     searches = [
-        _draw_search(layer.makes, before, best, entries)
+        {"makes": layer.makes, "before": before, "best": best, "entries": entries}
         for layer, before, best, _ in tuner.rows()
         if (entries := [entry for entry in candidates if entry.layer == layer.name])
     ]
     template = pages_of("utvm.cli").get_template("tune.html.j2")
-    return template.render(searches=searches, title=title, board=board, unit=tuner.unit, width=_WIDTH, height=_HEIGHT)
-
-
-def _draw_search(makes: str, before: int, best: int, entries: Sequence[LogEntry]) -> SearchPicture:
-    step = _WIDTH / len(entries)
-    dots, progress, least = [], [], before
-    for number, entry in enumerate(entries):
-        count, x = entry.count or 0, step * (number + 0.5)
-        progress.append(f"{x - step / 2:.1f},{_level(least, before)}")
-        least = min(least, count)
-        progress.append(f"{x - step / 2:.1f},{_level(least, before)}")
-        hint = f"{number + 1}: {count:,} {entry.unit}"
-        dots.append(Dot(round(x, 1), _level(count, before), int(entry.kind == "kernel"), hint))
-    progress.append(f"{_WIDTH:.1f},{_level(least, before)}")
-    return SearchPicture(makes, before, best, _level(before, before), " ".join(progress), dots)
-
-
-def _level(count: int, before: int) -> float:
-    return round(_HEIGHT * (1 - min(count / max(before, 1), _TOP) / _TOP), 1)
+    return template.render(searches=searches, title=title, board=board, unit=tuner.unit)

@@ -101,6 +101,11 @@ class Call:
     writes: tuple[str, ...]
     kernel: str = ""
 
+    @property
+    def key(self) -> str:
+        """Name of the step on pages, the same in other libraries of the model."""
+        return ", ".join(self.writes) or self.function
+
 
 @dataclass(frozen=True)
 class EntryPoint:

@@ -49,6 +49,11 @@ def script_values(script: str) -> dict[str, str]:
     return {"page_script": Markup(script), "page_script_hash": f"sha256-{digest}"}
 
 
+def layers_script() -> dict[str, str]:
+    """Return the script of ``layers.html.j2``, as :func:`script_values` does."""
+    return script_values((resources.files(_PACKAGE) / "templates" / "layers.js").read_text(encoding="utf-8"))
+
+
 def frame(page: str) -> str:
     """Return a page as a frame for a notebook, whose styles it neither takes nor changes."""
     return Markup('<iframe srcdoc="{}" title="utvm" width="100%" height="640" style="border: 0"></iframe>').format(page)

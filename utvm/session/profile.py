@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cost and memory use of each step of a model, and their page."""
 
-import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from utvm import pages
 from utvm.compiler import Library
 from utvm.compiler.library import Call
+from utvm.compiler.report import layers_of
 from utvm.compiler.target import Target
-
-_WIDTH = 900.0  # Width of the picture, in its units.
-_COLOURS = 8  # Colours of the pages' style.
 
 
 @dataclass(frozen=True)
@@ -74,6 +70,7 @@ class MeasuredStep:
         kernel: the selected kernel; empty if there is only one.
         floor: minimum of instructions per multiply-accumulate for such a kernel; None if unknown.
         waits: modelled cycles by reason: ``issue``, or the name of a wait; empty if cycles are not modelled.
+        reads: names of the input tensors.
     """
 
     number: int
@@ -86,11 +83,17 @@ class MeasuredStep:
     kernel: str = ""
     floor: float | None = None
     waits: Mapping[str, int] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """As :attr:`utvm.compiler.library.Call.key`."""
+        return ", ".join(self.makes) or self.function
 
     @property
     def label(self) -> str:
         """Label in figures: number and output tensors."""
-        return f"{self.number} {', '.join(self.makes) or self.function}"
+        return f"{self.number} {self.key}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,6 +150,7 @@ def profile_of(
             *(number, call.function.removeprefix(f"{library.name}_"), call.kind, call.macs, count),
             *(_live_bytes(library, number), call.writes, call.kernel, floor_of(call, library.target)),
             _split(count, {name: values[number] for name, values in (waits or {}).items()}),
+            call.reads,
         )
         for number, (call, count) in enumerate(zip(library.calls, counts, strict=True))
     )
@@ -174,49 +178,23 @@ def _live_bytes(library: Library, step: int) -> int:
     return total
 
 
-def render(profile: Profile) -> str:
-    return (
-        pages.pages_of("utvm.session")
-        .get_template("profile.html.j2")
-        .render(profile=profile, width=_WIDTH, kinds=_kinds(profile), boxes=_boxes(profile), bars=_bars(profile))
-    )
+def render(profile: Profile, library: Library | None = None) -> str:
+    """Return the page; without the library, it has no memory plan."""
+    return _render("profile.html.j2", profile=profile, views=[layers(profile, library)])
 
 
-def _boxes(profile: Profile) -> list[dict[str, Any]]:
-    """Return boxes in three rows: the model, adjacent steps of one kind, each step."""
-    colours = _kinds(profile)
-    boxes = [_box(profile, 0, 0, profile.total, profile.model, "whole")]
-    begin = 0
-    for kind, group in itertools.groupby(profile.steps, key=lambda step: step.kind):
-        steps = list(group)
-        boxes.append(_box(profile, 1, begin, sum(step.count for step in steps), kind, colours[kind]))
-        for step in steps:
-            boxes.append(_box(profile, 2, begin, step.count, step.label, colours[kind]))
-            begin += step.count
-    return boxes
+def render_models(title: str, views: Sequence[Mapping[str, object]]) -> str:
+    """Return the page of several models, from :func:`layers` or ``layers_of``, two beside each other."""
+    return _render("compare.html.j2", title=title, views=views)
 
 
-def _kinds(profile: Profile) -> dict[str, str]:
-    kinds = dict.fromkeys(step.kind for step in profile.steps)
-    return {kind: f"c{number % _COLOURS}" for number, kind in enumerate(kinds)}
+def _render(template: str, **values: object) -> str:
+    return pages.pages_of("utvm.session").get_template(template).render(**values, **pages.layers_script())
 
 
-def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: str) -> dict[str, Any]:
-    unit = _WIDTH / max(profile.total, 1)
-    width = count * unit
-    hint = f"{name}: {count:,} {profile.unit}, {100 * count / max(profile.total, 1):.1f} %"
-    place = {"x": round(begin * unit, 2), "width": round(width, 2), "row": row}
-    return {**place, "colour": colour, "label": pages.label_in(width, name), "hint": hint}
-
-
-def _bars(profile: Profile) -> list[dict[str, Any]]:
-    unit = _WIDTH / max(profile.total, 1)
-    begins = itertools.accumulate((step.count for step in profile.steps), initial=0)
-
-    def bar(begin: int, step: MeasuredStep) -> dict[str, Any]:
-        height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
-        hint = f"{step.label}: {step.live_bytes:,} B"
-        x, width = round(begin * unit, 2), round(step.count * unit, 2)
-        return {"x": x, "width": width, "height": round(height, 2), "hint": hint}
-
-    return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]
+def layers(profile: Profile, library: Library | None = None, title: str = "") -> dict[str, object]:
+    """Return a profile for :func:`render_models`."""
+    figures = [asdict(step) | {"cost": step.count, "writes": step.makes, "key": step.key} for step in profile.steps]
+    if library:
+        return layers_of(library, unit=profile.unit, figures=figures)
+    return {"title": title or profile.model, "note": profile.board, "unit": profile.unit, "steps": figures}

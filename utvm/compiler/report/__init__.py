@@ -3,11 +3,12 @@
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup
 
 from utvm import errors, pages
 from utvm.base.storage.files import write_whole
@@ -108,8 +109,16 @@ class RuleCount:
     reason: str
 
 
-def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] | None = None) -> tuple[Path, Path]:
-    """Write ``compile.json`` and ``compile.html`` of a library; return their paths."""
+def write_report(
+    library: Library,
+    directory: Path,
+    misra: Sequence[RuleCount] | None = None,
+    figures: Sequence[Mapping[str, object]] = (),
+) -> tuple[Path, Path]:
+    """Write ``compile.json`` and ``compile.html`` of a library; return their paths.
+
+    ``figures`` as in :func:`layers_of`.
+    """
     json_path, html_path = (directory / name for name in FILES)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -120,7 +129,7 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
         ) from error
     content = json.dumps(as_json(library, misra), indent=2, ensure_ascii=False) + "\n"
     write_whole(json_path, content)
-    write_whole(html_path, render(library, misra))
+    write_whole(html_path, render(library, misra, figures))
     return json_path, html_path
 
 
@@ -148,13 +157,30 @@ def total_macs(library: Library) -> int:
     return sum(call.macs for call in library.calls)
 
 
-def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
-    """Return the page, self-contained with style and plot."""
-    return (
-        _templates()
-        .get_template("report.html.j2")
-        .render(library=library, plots=plots(library), macs=total_macs(library), misra=misra)
-    )
+def render(
+    library: Library, misra: Sequence[RuleCount] | None = None, figures: Sequence[Mapping[str, object]] = ()
+) -> str:
+    """Return the page, self-contained with style, script and plot; ``figures`` as in :func:`layers_of`."""
+    view = layers_of(library, figures=figures)
+    template = _templates().get_template("report.html.j2")
+    return template.render(library=library, view=view, macs=total_macs(library), misra=misra, **pages.layers_script())
+
+
+def layers_of(
+    library: Library, title: str = "", unit: str = "MACs", figures: Sequence[Mapping[str, object]] = (), note: str = ""
+) -> dict[str, object]:
+    """Return a model for ``layers.html.j2``.
+
+    Args:
+        unit: of a step's ``cost``, which is its multiply-accumulates by default.
+        figures: further values of each step: ``cost``, ``waits``, ``live_bytes``, ``snr``.
+    """
+    steps = [
+        {**asdict(call), "number": number, "key": call.key, "cost": call.macs, **(figures[number] if figures else {})}
+        for number, call in enumerate(library.calls)
+    ]
+    plan = Markup(plan_svg(library))
+    return {"title": title or library.name, "note": note, "unit": unit, "steps": steps, "plan": plan}
 
 
 def plan_svg(library: Library) -> str:
