@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.virtual.target import DEMCR, S_SLEEP, TRCENA, Target
+from tests.virtual.test_masters import Chip
 from utvm.probe.virtual import read_clock
+from utvm.virtual.stm32.clocks import rates_on
 
 RTC, WWDG, IWDG, RCC, GPIOC, SYSCFG, EXTI = (
     0x40002800,
@@ -203,6 +205,30 @@ def test_alarm_and_wake_up_timer_come_in_time(target: Target) -> None:
     )
     assert target.machine._cpu.now() - before == pytest.approx(16_000_000, rel=0.01)
     assert target.peek(RTC + 0x0C) & 1 << 10
+
+
+@pytest.mark.parametrize(
+    ("board", "rcc", "domain", "rtc", "settings", "rate"),
+    [
+        ("stm32f746", RCC, 0x70, RTC, (0x08, 8 << 16), 1_000_000),
+        ("nucleo-l4r5zi", 0x40021000, 0x90, RTC, None, 250_000),
+        ("nucleo-h743zi", 0x58024400, 0x70, 0x58004000, (0x10, 8 << 8), 1_000_000),
+    ],
+)
+def test_calendar_has_the_selected_clock(
+    board: str, rcc: int, domain: int, rtc: int, settings: tuple[int, int] | None, rate: int
+) -> None:
+    """RTCSEL: LSE, LSI, and HSE divided by RTCPRE, on the STM32L4 by 32."""
+    chip = Chip(board, rtc)
+    core = rates_on(chip.machine._bus).core
+    if settings:
+        chip.put(rcc - rtc + settings[0], settings[1])
+    for source, expected in ((1, 32_768), (2, 32_000), (3, rate)):
+        chip.put(rcc - rtc + domain, source << 8)
+        chip.put(0x10, (64 - 1) << 16 | round(expected / 64) - 1)
+        chip.put(0x00, 0)
+        chip.pass_ticks(3 * core + core // 100)
+        assert chip.get(0x00) == 3
 
 
 def test_pin_interrupts_at_the_selected_edge(target: Target) -> None:

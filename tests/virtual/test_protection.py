@@ -197,7 +197,65 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("case", FAULTS)
+# Nothing is refused at first: the region is where no memory is, as in many programs of STMicroelectronics.
+LATER_FAULTS = {
+    "a load from where no memory is": """
+        ldr r0, =0x60000000
+        ldr r7, [r0]
+        """,
+    "a store to where no memory is": """
+        ldr r0, =0x60000000
+        str r7, [r0]
+        """,
+    "code where no memory is": """
+        ldr r0, =0x60000001
+        bx r0
+        """,
+    "a load from a subregion": """
+        set 0xE000EDA0, 0
+        region 0, 0, 0x1000873F
+        ldr r0, =0x60000000
+        ldr r7, [r0]
+        """,
+    "a load from a device": """
+        region 2, 0xA0000000, 0x00000039
+        ldr r0, =0xA0000000
+        ldr r7, [r0]
+        """,
+    "a region that follows": """
+        region 4, 0x20012000, 0x00000009
+        ldr r0, =0x20012000
+        ldr r7, [r0]
+        """,
+    "unprivileged code": """
+        region 1, 0x08000000, 0x03000027
+        ldr r0, =0x20012000
+        ldr r7, [r0]
+        note r7
+        movs r1, #1
+        msr control, r1
+        ldr r7, [r0]
+        """,
+    "an unprivileged load": """
+        ldr r0, =0x20012000
+        ldrt r7, [r0]
+        """,
+    "unprivileged code before": """
+        set 0xE000ED94, 0
+        region 1, 0x08000000, 0x03000027
+        movs r0, #1
+        msr control, r0
+        svc #0
+        ldr r0, =0x20012000
+        ldr r7, [r0]
+        handler sv_call
+        set 0xE000ED94, 5
+        bx lr
+        """,
+}
+
+
+@pytest.mark.parametrize("case", [*FAULTS, *LATER_FAULTS])
 def test_protection_faults(target: Target, tmp_path: Path, case: str) -> None:
     report = """
         mrs r6, ipsr
@@ -214,17 +272,18 @@ def test_protection_faults(target: Target, tmp_path: Path, case: str) -> None:
         note r7
         dump
         """
+    control, region = (1, "0x08000000, 0x06000027") if case in FAULTS else (5, "0x60000000, 0x00000039")
     words = compare(
         target,
         tmp_path,
         f"""{PROTECT.replace("handler mem_manage", "handler unused")}
-        region 0, 0x08000000, 0x06000027
-        set 0xE000ED94, 1
+        region 0, {region}
+        set 0xE000ED94, {control}
         dsb
         isb
-        {FAULTS[case]}
+        {(FAULTS | LATER_FAULTS)[case]}
         handler mem_manage
-        set 0xE000ED94, 1
+        set 0xE000ED94, {control}
         region 5, 0x20000000, 0x03000021
         {report}
         handler hard_fault

@@ -34,10 +34,10 @@ class ResetCause(Enum):
 class Device:
     """Registers on the bus. Subclasses implement 32-bit accesses; bytes and halfwords are parts of these words.
 
-    ``size`` is a multiple of :data:`PAGE`, in bytes.
+    ``size`` is a multiple of :data:`PAGE`, in bytes. Loads that poll are at most ``loop`` instructions apart.
     """
 
-    size = PAGE
+    size, loop = PAGE, 48
 
     def load(self, offset: int) -> int:
         """Read the word at an offset. Reserved words read as zero."""

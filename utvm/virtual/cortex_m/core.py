@@ -19,7 +19,7 @@ from unicorn.unicorn_py3.unicorn import uclib
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.cortex_m import faults
 from utvm.virtual.cortex_m.faults import Fault
-from utvm.virtual.cortex_m.mpu import ENABLE, MpuState
+from utvm.virtual.cortex_m.mpu import ENABLE, FILTERS_CODE, FILTERS_DATA, RIGHT_EXECUTE, MpuState
 from utvm.virtual.cortex_m.registers import FPSCR, LR, PC, R0, S0, SP, THUMB, XPSR, RegisterFile
 from utvm.virtual.engine import MEMORIES, NEVER
 from utvm.virtual.native import fields, load_library
@@ -105,7 +105,7 @@ _SVC, _PREFETCH_ABORT, _BKPT, _EXCEPTION_RETURN, _NO_COPROCESSOR, _STACK_LIMIT =
 _END = 0xDFFFFFF0
 
 _POLLS = 3  # Rounds after which a loop counts as polling.
-_LOOP_LOADS, _LOOP_INSTRUCTIONS = 6, 48  # Most loads in a polling loop, and between two of them.
+_LOOP_LOADS = 6  # Most loads in a polling loop.
 _COUNTER_STEP = 0x7FFF  # A larger difference between two polls is not a running counter.
 _DWT = 0xE0001000  # Polling CYCCNT does not advance time.
 
@@ -254,7 +254,7 @@ class Core(RegisterFile):
 
     def set_breakpoints(self, addresses: list[int]) -> None:
         """Stop before the instructions at these addresses."""
-        self.state.checked = self.state.mpu.control & ENABLE
+        self.state.checked = bool(self.state.mpu.control & ENABLE and self.state.mpu.used & FILTERS_CODE)
         count = len(addresses[:BREAKPOINTS])
         self.counter.utvm_set_breakpoints(self._state_pointer, count, (ctypes.c_uint32 * count)(*addresses[:count]))
 
@@ -297,31 +297,30 @@ class Core(RegisterFile):
         if self.state.undo:
             return 0
         try:
-            if start >= _PRIVATE_PERIPHERALS:
-                self._check_privilege(start, offset)
+            self._check_access(start, offset, WATCH_READ)
             device.touch(offset)
             return self._poll(start + offset, device, offset, size)
         except BusError:
-            self._fail(start + offset)
+            self._fail(start + offset, size, WATCH_READ)
             return 0
 
     def _store(self, _uc: Any, offset: int, size: int, value: int, window: tuple[int, Device]) -> None:
         if self.state.undo:
             return
         try:
-            self._check_privilege(window[0], offset)
+            self._check_access(window[0], offset, WATCH_WRITE)
             window[1].touch(offset)
             self._polled.clear()
             window[1].write_by_software(offset, size, value)
         except BusError:
-            self._fail(window[0] + offset)
+            self._fail(window[0] + offset, size, WATCH_WRITE)
 
     def _poll(self, address: int, device: Device, offset: int, size: int) -> int:
         """Load a value. Loads that repeat without a store to a device in between are reported as polling."""
         key = self.state.begun, address
         polled, count = self._polled, self.state.count
         rounds, before = polled.get(key, (0, None))
-        if count - self._polled_at > _LOOP_INSTRUCTIONS or (not rounds and len(polled) == _LOOP_LOADS):
+        if count - self._polled_at > device.loop or (not rounds and len(polled) == _LOOP_LOADS):
             polled.clear()
         self._polled_at = count
         if not polled:
@@ -334,16 +333,19 @@ class Core(RegisterFile):
         polled[key] = rounds + 1, value
         return value
 
-    def _check_privilege(self, device: int, offset: int) -> None:
+    def _check_access(self, device: int, offset: int, right: int) -> None:
+        protects = self.state.mpu.control & ENABLE and not self.state.mpu.used & FILTERS_DATA
+        if protects and self._refusal(device + offset, 1, right):
+            raise BusError(device)
         if device < _PRIVATE_PERIPHERALS or device + offset in self.open_registers:
             return
         if self.unprivileged or self.state.unprivileged == self.state.count:
             raise BusError(device)
 
-    def _fail(self, address: int) -> None:
+    def _fail(self, address: int, size: int, right: int) -> None:
         if not self.state.undo:
             self.counter.utvm_undo(self._engine, self._state_pointer, Reason.NONE)
-            self._stop = _data_stop(address)
+            self._stop = self._refusal(address, size, right) or _data_stop(address)
 
     def _on_interrupt(self, uc: Any, number: int, _data: object) -> None:
         if number in _INTERRUPT_STOPS:
@@ -351,7 +353,7 @@ class Core(RegisterFile):
         elif number == _PREFETCH_ABORT and self._has_branched_to_return():
             self._stop = CoreStop(StopKind.EXCEPTION_RETURN)  # Unicorn's Armv7-M cores raise a prefetch abort for it
         elif number == _PREFETCH_ABORT:
-            self._stop = CoreStop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
+            self._stop = self._fetch_stop()
         else:
             self._stop = _usage_stop(_INTERRUPT_FAULTS.get(number, faults.UNDEFINSTR))
         uc.emu_stop()
@@ -372,7 +374,7 @@ class Core(RegisterFile):
     def _refusal(self, address: int, size: int, right: int) -> CoreStop | None:
         """Fault of an access that the memory protection unit refuses: Unicorn asks for memory before its hooks."""
         allowed = self.counter.utvm_allows(self._engine, self._state_pointer, address, size, right)
-        return None if allowed else self._fault_stop(Reason.ACCESS)
+        return None if allowed else self._fault_stop(Reason.EXECUTE if right == RIGHT_EXECUTE else Reason.ACCESS)
 
     def _on_protected(self, _uc: Any, _access: int, address: int, size: int, value: int, _data: object) -> bool:
         written = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
@@ -410,8 +412,12 @@ class Core(RegisterFile):
         if is_armv6 and self._has_branched_to_return():  # Unicorn fetches from there
             return CoreStop(StopKind.EXCEPTION_RETURN)
         if error.errno in (unicorn_const.UC_ERR_FETCH_UNMAPPED, unicorn_const.UC_ERR_FETCH_PROT):
-            return CoreStop(StopKind.FAULT, faults.fetch_fault(self.read(PC)))
+            return self._fetch_stop()
         raise error
+
+    def _fetch_stop(self) -> CoreStop:
+        pc = self.read(PC)
+        return self._refusal(pc, 2, RIGHT_EXECUTE) or CoreStop(StopKind.FAULT, faults.fetch_fault(pc))
 
     def _undo_instruction(self) -> CoreStop:
         state = self.state

@@ -177,6 +177,13 @@ static enum stop examine_exclusive(void *engine, core_t *core, uint32_t address,
   return STOP_NONE;
 }
 
+/* Whether this is the first unprivileged access, so that the protection of memory must be looked at again. */
+static int begins_unprivileged(core_t *core) {
+  const int first = !(core->mpu.used & MPU_UNPRIVILEGED);
+  core->mpu.used |= MPU_UNPRIVILEGED;
+  return first && core->mpu.used & MPU_ENABLED_ONCE;
+}
+
 /* Return the reason to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   if (kind <= UNKNOWN)
@@ -214,9 +221,12 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
     return examine_exclusive(engine, core, address, kind & 0xFu);
   case UNPRIVILEGED:
     core->unprivileged = core->count + 1;
-    return STOP_NONE;
+    return begins_unprivileged(core) ? STOP_REQUEST : STOP_NONE;
   case MASKS:
     core->mpu.mode = MODE_UNREAD;
+    if (size == 4 && (halfword(core, address + 2) & 0xFFu) == 20 && /* MSR CONTROL */
+        (read_register(engine, core, halfword(core, address) & 0xFu) & 1u) && begins_unprivileged(core))
+      core->stop = 1;
     if (core->masks_matter)
       core->stop = 1;
     return STOP_NONE;

@@ -16,7 +16,7 @@ from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, Flash
 from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
 from utvm.virtual.cortex_m.kinds import TPIU, ConstantPage, CoreKind
-from utvm.virtual.cortex_m.mpu import MPU, MPU_END, MpuRegisters
+from utvm.virtual.cortex_m.mpu import FILTERS_DATA, MPU, MPU_END, UNPRIVILEGED, MpuRegisters
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
 from utvm.virtual.cortex_m.trace import FORMATTER, ITM, PORTS_END, TraceState, TraceUnit
 from utvm.virtual.engine import NEVER
@@ -265,6 +265,8 @@ class CortexM:
                 deadline = NEVER if event is None else event - self._slept
                 stop = self.core.run(min(deadline, goal) if stop_requested else deadline)
                 self._expire_timers()
+                if self.core.state.mpu.used != self._protection:
+                    self._apply_control()
                 self._handle(stop)
         return self._reset_request is not None
 
@@ -444,7 +446,9 @@ class CortexM:
         defaults = context & scs.ASPEN and self.scb.value(scs.FPDSCR)
         state.float_lazy = context & scs.LSPACT | (2 if defaults else 0)
         state.float_enabled = state.float_access == 3 and not state.float_lazy
-        self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP), bool(state.mpu.used))
+        self._protection = self.core.counter.utvm_mpu_filters(ctypes.byref(state))
+        protects = bool(self._protection & FILTERS_DATA)
+        self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP), protects)
         self._set_breakpoints(self._breakpoints)
         self.interrupt()
 
@@ -457,6 +461,7 @@ class CortexM:
     def write_debug_register(self, selector: int, value: int) -> None:
         """Write the core register of a DCRSR selector."""
         self.core.write_selected(self._selector(selector), value)
+        self.core.state.mpu.used |= UNPRIVILEGED * self.core.unprivileged
 
     def _selector(self, selector: int) -> int:
         return _SECURE_SELECTORS.get(selector, selector) if self._secure else selector

@@ -90,6 +90,47 @@ uint32_t utvm_permits(mpu_t *mpu, uint32_t address, uint32_t size, uint32_t righ
   }
 }
 
+/* The first address after one at which rights may differ, or 0. */
+static uint32_t next_edge(const mpu_t *mpu, uint32_t address) {
+  uint32_t distance = 0u - address;
+  for (uint32_t number = 0; number < MPU_REGIONS; number++) {
+    const uint32_t base = mpu->regions[number][0], other = mpu->regions[number][1];
+    const uint32_t bits = (other >> 1 & 31u) + 1, part = bits >= 8 ? bits - 3 : bits;
+    const uint32_t mask = bits == 32 ? 0 : ~0u << bits;
+    const uint32_t first = base & (mpu->v8 ? ~31u : mask);
+    const int inside = !((address ^ base) & mask);
+    const uint32_t edges[2] = {first, mpu->v8 ? (other | 31u) + 1 : inside ? ((address >> part) + 1) << part : first};
+    for (uint32_t i = 0; (other & 1u) && i < 2; i++)
+      if (edges[i] - address && edges[i] - address - 1 < distance - 1)
+        distance = edges[i] - address;
+  }
+  return address + distance;
+}
+
+/*
+ * Find whether an enabled unit may refuse an access to memory, and return mpu.used. Without that, its checks of all
+ * accesses can be off: those to other addresses are checked where they end.
+ */
+uint32_t utvm_mpu_filters(core_t *core) {
+  mpu_t *const mpu = &core->mpu;
+  if (!(mpu->control & MPU_ENABLE))
+    return mpu->used;
+  if (mpu->used & MPU_UNPRIVILEGED)
+    mpu->used |= MPU_FILTERS_DATA | MPU_FILTERS_CODE;
+  for (uint32_t i = 0; i < core->memory_count; i++) {
+    const uint32_t start = core->memories[i].start, size = core->memories[i].size;
+    for (uint32_t at = start, next = 0;; at = next) {
+      const uint32_t rights = (mpu->v8 ? search_v8(mpu, at) : search_v7(mpu, at)) >> PRIVILEGED_SHIFT;
+      mpu->used |= (rights & READ_WRITE) != READ_WRITE ? MPU_FILTERS_DATA : 0;
+      mpu->used |= rights & RIGHT_EXECUTE ? 0 : MPU_FILTERS_CODE;
+      next = next_edge(mpu, at);
+      if (next <= at || next - start >= size)
+        break;
+    }
+  }
+  return mpu->used;
+}
+
 void utvm_mpu_reset(mpu_t *mpu) {
   memset(&mpu->control, 0, sizeof *mpu - offsetof(mpu_t, control));
 }
@@ -117,7 +158,7 @@ uint32_t utvm_mpu_load(mpu_t *mpu, uint32_t offset) {
 void utvm_mpu_store(mpu_t *mpu, uint32_t offset, uint32_t value, uint32_t lanes) {
   if (offset == CTRL) {
     mpu->control = value & (MPU_ENABLE | MPU_HFNMIENA | MPU_PRIVDEFENA);
-    mpu->used |= value & MPU_ENABLE;
+    mpu->used |= value & MPU_ENABLE ? MPU_ENABLED_ONCE : 0;
   } else if (offset == RNR) {
     mpu->number = value % mpu->count;
   } else if (offset >= MAIR0) {

@@ -10,7 +10,8 @@ from utvm.virtual.native import fields
 
 MPU, _CTRL, MPU_END = 0xD90, 0xD94, 0xDC8
 ENABLE, HFNMIENA = 1 << 0, 1 << 1
-RIGHT_READ, RIGHT_WRITE, PRIVILEGED_SHIFT = 1, 2, 3  # of mpu.h
+RIGHT_READ, RIGHT_WRITE, RIGHT_EXECUTE, PRIVILEGED_SHIFT = 1, 2, 4, 3  # of mpu.h
+UNPRIVILEGED, FILTERS_DATA, FILTERS_CODE = 1 << 1, 1 << 2, 1 << 3  # in "used"
 
 
 class MpuState(ctypes.Structure):
@@ -23,11 +24,11 @@ class MpuState(ctypes.Structure):
 
 
 class MpuRegisters(Device):
-    """The registers; ``changed`` is called after a write to MPU_CTRL."""
+    """The registers; ``changed`` is called after a write that may change what is checked."""
 
     def __init__(self, counter: ctypes.CDLL, state: MpuState, changed: Callable[[], None]) -> None:
         self._counter = counter
-        self._state = ctypes.byref(state)
+        self._state, self._shared = ctypes.byref(state), state
         self._changed = changed
 
     def reset(self) -> None:
@@ -38,5 +39,5 @@ class MpuRegisters(Device):
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         self._counter.utvm_mpu_store(self._state, offset, *map(ctypes.c_uint32, (value, lanes)))
-        if offset == _CTRL:
+        if offset == _CTRL or (self._shared.control & ENABLE and self._shared.used < FILTERS_CODE):
             self._changed()

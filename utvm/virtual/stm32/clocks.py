@@ -57,12 +57,17 @@ def _apb(code: int) -> int:
     return 1 if code < 4 else 2 << code - 4
 
 
+def _calendar(domain: int, crystal: int) -> int:
+    """Rate that RTCSEL in BDCR selects."""
+    return (LSE, LSE, LSI, crystal)[domain >> 8 & 3]
+
+
 def f2_rates(word: _Words) -> Rates:
     """Rates of the STM32F2, F4 and F7 (RM0385, 5.3.2, 5.3.3, 5.3.20)."""
     pll, config = word(0x04), word(0x08)
     reference = _HSE if pll >> 22 & 1 else _HSI
     fast = reference * (pll >> 6 & 511) // max(1, pll & 63) // (2 * (pll >> 16 & 3) + 2)
-    calendar = _HSE // max(1, config >> 16 & 31) if word(0x70) >> 8 & 3 == 3 else LSE
+    calendar = _calendar(word(0x70), _HSE // max(1, config >> 16 & 31))
     core = (_HSI, _HSE, fast, fast)[config & 3] // _ahb(config >> 4 & 15)
     return Rates(core, _apb(config >> 10 & 7), calendar, _apb(config >> 13 & 7))
 
@@ -75,7 +80,7 @@ def l4_rates(word: _Words) -> Rates:
     reference = (slow, slow, _HSI, _HSE)[pll & 3]
     fast = reference * (pll >> 8 & 127) // ((pll >> 4 & 15) + 1) // (2 * (pll >> 25 & 3) + 2)
     core = (slow, _HSI, _HSE, fast)[config & 3] // _ahb(config >> 4 & 15)
-    return Rates(core, _apb(config >> 8 & 7), LSE, _apb(config >> 11 & 7))
+    return Rates(core, _apb(config >> 8 & 7), _calendar(word(0x90), _HSE // 32), _apb(config >> 11 & 7))
 
 
 def h7_rates(word: _Words) -> Rates:
@@ -86,7 +91,8 @@ def h7_rates(word: _Words) -> Rates:
     fast = reference * ((divide & 511) + 1) // max(1, select >> 4 & 63) // ((divide >> 9 & 127) + 1)
     core = (internal, _HSI // 4, _HSE, fast)[word(0x10) & 3] // _ahb(domain1 >> 8 & 15)
     ahb, domain2 = _ahb(domain1 & 15), word(0x1C)
-    return Rates(core, ahb * _apb(domain2 >> 4 & 7), LSE, ahb * _apb(domain2 >> 8 & 7), ahb)
+    calendar = _calendar(word(0x70), _HSE // max(1, word(0x10) >> 8 & 63))
+    return Rates(core, ahb * _apb(domain2 >> 4 & 7), calendar, ahb * _apb(domain2 >> 8 & 7), ahb)
 
 
 class ReadyClocks(PlainRegisters):

@@ -19,6 +19,7 @@ class Rtc(PlainRegisters):
     date or fields above a masked one, and do not pass EXTI.
     """
 
+    loop = 20_000  # A program that waits for an alarm prints the time meanwhile.
     _TR, _CR, _ISR, _PRER, _WUTR, _ALARM = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x1C
     _READY, _INIT = 0x27, 1 << 7  # the flags that say that a register may be written, and RSF
     _EVENTS = _ALARM_A, _ALARM_B, _WAKE_UP = 1 << 8, 1 << 9, 1 << 10  # enables in CR, flags in ISR
