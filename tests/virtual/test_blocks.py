@@ -176,7 +176,7 @@ def test_debugger_sets_inputs_of_adc_and_pin(target: Target) -> None:
         f"""
         handler reset
         ldr r0, ={ADC1:#x}
-        ldr r1, =1 << 30        @ SWSTART
+        ldr r1, =1 << 30 | 1    @ SWSTART, ADON
         str r1, [r0, #8]
         ldr r2, [r0]
         ldr r3, [r0, #0x4C]

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The instruction count is exact for all instructions, and does not depend on debugger accesses."""
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from unicorn import unicorn_const
 
 from tests.virtual.target import Target
 
@@ -197,3 +199,26 @@ def test_cyccnt_is_writable_when_unlocked(target: Target) -> None:
     assert target.register(4) == 0
     assert target.register(5) == 1
     assert target.register(6) == target.register(7) == 3
+
+
+def test_stores_to_ram_drop_no_translated_code(target: Target) -> None:
+    target.load("""
+        .space 0x2000
+        handler reset
+        movs r3, #10
+        1: ldr r0, =0x20000000
+        ldr r1, =0x20050000
+        2: str r3, [r0]
+        adds r0, #12
+        cmp r0, r1
+        blo 2b
+        subs r3, #1
+        bne 1b
+        done
+    """)
+    blocks = []
+    hook = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(lambda *_: blocks.append(1))
+    target.machine._cpu.core.add_c_hook(unicorn_const.UC_HOOK_EDGE_GENERATED, hook)
+    target.resume()
+    target.wait_for_halt()
+    assert 0 < len(blocks) < 50

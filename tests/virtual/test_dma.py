@@ -14,7 +14,7 @@ from utvm.virtual.spec import Peripheral
 DMA1, USART3 = 0x40026000, 0x40004800
 LISR, LIFCR = DMA1, DMA1 + 0x08
 RECEIVE, SEND = DMA1 + 0x10 + 1 * 0x18, DMA1 + 0x10 + 3 * 0x18
-CR, NDTR, PAR, M0AR, FCR = 0x00, 0x04, 0x08, 0x0C, 0x14
+CR, NDTR, PAR, M0AR, M1AR, FCR = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x14
 EN, TEIE, HTIE, TCIE, CIRC, MINC = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 8, 1 << 10
 FROM_MEMORY, MEMORY_TO_MEMORY, CHANNEL_4 = 1 << 6, 2 << 6, 4 << 25
 PFCTRL, PINC, HALFWORDS, RESERVED_SIZE = 1 << 5, 1 << 9, 1 << 11, 3 << 11
@@ -115,6 +115,16 @@ def test_circular_stream_restarts(target: Target) -> None:
     assert _flags(target, OF_RECEIVE) == HTIF | TCIF
 
 
+def test_double_buffers_take_turns(target: Target) -> None:
+    _load(target, "")
+    target.machine.write(RAM, b"........")
+    target.poke(RECEIVE + M1AR, RAM + 4)
+    _start(target, RECEIVE, MINC | DOUBLE_BUFFER, 2)
+    _finish(target, b"abcde")
+    assert target.machine.read(RAM, 8) == b"eb..cd.."
+    assert (target.peek(RECEIVE + CR) >> 19 & 1, target.peek(RECEIVE + NDTR)) == (0, 1)
+
+
 @pytest.mark.parametrize(("enables", "half", "end"), [(HTIE, 1, 0), (TCIE, 0, 1), (HTIE | TCIE, 1, 1), (0, 0, 0)])
 def test_enabled_flags_interrupt_on_the_streams_line(target: Target, enables: int, half: int, end: int) -> None:
     handlers = f"""
@@ -179,7 +189,7 @@ def test_unmapped_peripheral_is_a_transfer_error(target: Target) -> None:
     assert _flags(target, OF_SEND) == TEIF
 
 
-@pytest.mark.parametrize("control", [MEMORY_TO_MEMORY, 3 << 6, PFCTRL, RESERVED_SIZE, DOUBLE_BUFFER])
+@pytest.mark.parametrize("control", [MEMORY_TO_MEMORY, 3 << 6, PFCTRL, RESERVED_SIZE])
 def test_unmodelled_mode_does_not_start(target: Target, control: int) -> None:
     _load(target, "")
     _start(target, RECEIVE, MINC | control, 4)
@@ -195,6 +205,10 @@ def test_memory_is_copied_to_memory(target: Target) -> None:
     target.poke(RECEIVE + M0AR, RAM + 0x100)
     target.poke(RECEIVE + NDTR, 5)
     target.poke(RECEIVE + CR, MEMORY_TO_MEMORY | PINC | MINC | HALFWORDS | EN)
+    assert target.machine.read(RAM + 0x100, 12) == bytes(12)
+    assert _flags(target, OF_RECEIVE) == 0
+    target.machine._cpu._slept += 40  # an item takes eight ticks
+    assert _flags(target, OF_RECEIVE) == TCIF | HTIF
     assert target.machine.read(RAM + 0x100, 12) == b"0123456789\0\0"
     assert _flags(target, OF_RECEIVE) == TCIF | HTIF
     assert not target.peek(RECEIVE + CR) & EN

@@ -38,7 +38,9 @@ class Engine:
         if len(bus.memories) > MEMORIES:
             raise ConfigError(f"{len(bus.memories)} memory regions; at most {MEMORIES} are supported")
         state.memory_count = len(bus.memories)
-        for slot, memory in zip(state.memories, bus.memories, strict=False):
+        # The largest first, or Unicorn gives several the same offset: a store into one then drops code of another.
+        blocks = sorted(bus.memories, key=lambda memory: memory.region.size, reverse=True)
+        for slot, memory in zip(state.memories, blocks, strict=False):
             slot.bytes, slot.start, slot.size = memory.host_address, memory.start, memory.region.size
             writable = not read_only or memory.region.kind == "ram"
             rights = unicorn_const.UC_PROT_ALL if writable else unicorn_const.UC_PROT_READ | unicorn_const.UC_PROT_EXEC

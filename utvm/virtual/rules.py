@@ -36,7 +36,7 @@ class Rules(PlainRegisters):
             place = self._offset(what) if event in ("write", "read", "task") else what or ""
             self._rules.setdefault((event, place), []).append((condition or "", actions.split(", ")))
             if event == "signal":
-                wiring.signals.listen(what, lambda level, name=what: self.run("signal", name))  # type: ignore[misc]
+                wiring.signals.listen(what, functools.partial(self._hear_signal, what))
         wiring.signals.listen(wiring.name, lambda level: None)
         super().__init__(*registers)
 
@@ -91,6 +91,10 @@ class Rules(PlainRegisters):
                 for action in actions:
                     self._act(action)
                 break
+
+    def _hear_signal(self, signal: str, _level: bool | None) -> None:
+        self.run("signal", signal)
+        self._settle()
 
     def _act(self, action: str) -> None:
         if match := _assignment(action):

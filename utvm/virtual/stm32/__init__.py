@@ -8,7 +8,8 @@ from utvm.virtual.bus import Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32 import clocks, rtc, small
 from utvm.virtual.stm32.clocks import ReadyClocks
-from utvm.virtual.stm32.dma import STREAMS, DmaController
+from utvm.virtual.stm32.dma import ChannelController, DmaController
+from utvm.virtual.stm32.dmamux import Dmamux
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
 from utvm.virtual.stm32.flash_h7 import H7FlashController
 from utvm.virtual.stm32.tim import TimDevice
@@ -20,7 +21,7 @@ class Exti(PlainRegisters):
     """External interrupts (RM0385, 11): pins on lines 0 to 15, SWIER on all; RTC interrupts do not pass it."""
 
     def __init__(self, peripheral: Peripheral, wiring: Wiring) -> None:
-        self._bus, self._select = wiring.bus, _SELECTS[peripheral.address]
+        self._bus, self._signals, self._select = wiring.bus, wiring.signals, _SELECTS[peripheral.address]
         self._lines = dict(zip(peripheral.irqs, wiring.lines, strict=True))
         # Offsets of IMR, RTSR, FTSR, SWIER and PR, in the STM32H7 and elsewhere
         offsets = (0x80, 0, 4, 8, 0x88) if peripheral.address == 0x58000000 else (0, 8, 0x0C, 0x10, 0x14)
@@ -47,6 +48,9 @@ class Exti(PlainRegisters):
 
     def _pend(self, bits: int) -> None:
         self.values[self._pending] = self.values.get(self._pending, 0) | bits
+        for line in range(bits.bit_length()):
+            if bits >> line & 1:
+                self._signals.set(f"EXTI{line}", None)
         active = self.values[self._pending] & self.values.get(self._mask, 0)
         for irq, lines in ((23, 0x03E0), (40, 0xFC00), *((6 + line, 1 << line) for line in range(5))):
             self._lines[irq](bool(active & lines))
@@ -158,8 +162,8 @@ def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
 
 
 def _dma(peripheral: Peripheral, wiring: Wiring) -> Device:
-    if len(wiring.lines) != STREAMS:
-        raise ConfigError(f"{peripheral.model} needs irqs: {STREAMS} numbers, one per stream")
+    if len(wiring.lines) != 8:
+        raise ConfigError(f"{peripheral.model} needs irqs: 8 numbers, one per stream")
     return DmaController(wiring, peripheral.address)
 
 
@@ -175,6 +179,10 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32-registers": lambda peripheral, wiring: PlainRegisters(after_reset(peripheral)),
     "stm32f7-pwr": lambda p, _: ReadyClocks({0x00: 0xC000}, clocks.F7_SUPPLY, (0x10, 0, 0)),
     "stm32f7-dma": _dma,
+    "stm32l4-dma": lambda peripheral, wiring: ChannelController(wiring, peripheral.address),
+    "stm32l4-dmamux": lambda peripheral, wiring: Dmamux(after_reset(peripheral), wiring, "STM32L4"),
+    "stm32l5-dmamux": lambda peripheral, wiring: Dmamux(after_reset(peripheral), wiring, "STM32L5"),
+    "stm32h7-dmamux": lambda peripheral, wiring: Dmamux(after_reset(peripheral), wiring, "STM32H7"),
     "stm32f7-usart": lambda peripheral, wiring: Usart(wiring, peripheral.address),
     "stm32f2-usart": lambda peripheral, wiring: OldUsart(wiring, peripheral.address),
     "stm32-tim": lambda p, wiring: TimDevice(wiring, p.address),

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A DMA controller of the STM32F7 (RM0385, section 8): from a peripheral to memory and back, or within memory.
+"""DMA controllers: with streams, of the STM32F7 (RM0385, section 8), and with channels, of the STM32L4 (RM0432, 11).
 
-An item moves at the tick of the peripheral's request, in no time; from memory to memory, all of them at once. The
-FIFO only packs. Modes that are not modelled set TEIF when the stream is enabled: double buffers, and a peripheral
-as flow controller.
+They move items from a peripheral to memory and back, or within memory. An item moves at the tick of the peripheral's
+request, in no time; from memory to memory, all of them at the end of the copy. A stream's FIFO only packs. The
+addresses of double buffers cannot be changed while the stream is enabled. A peripheral as flow controller is not
+modelled: it sets TEIF when the stream is enabled.
 """
 
 import functools
@@ -12,7 +13,6 @@ from pathlib import Path
 from utvm.virtual.bus import BusError, Device
 from utvm.virtual.wiring import Wiring
 
-STREAMS = 8
 _REQUESTS = Path(__file__).with_name("requests.txt")
 
 # Interrupt status (RM0385, 8.5.1 to 8.5.4): a group of flags a stream, four streams a register
@@ -22,18 +22,31 @@ _GROUP_SHIFTS = (0, 6, 16, 22)
 
 # SxCR (RM0385, 8.5.5)
 _EN, _TEIE, _HTIE, _TCIE, _PFCTRL, _DIR_SHIFT = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 6
-_CIRC, _PINC, _MINC, _PSIZE_SHIFT, _PL_SHIFT, _DBM = 1 << 8, 1 << 9, 1 << 10, 11, 16, 1 << 18
+_CIRC, _PINC, _MINC, _PSIZE_SHIFT, _MSIZE_SHIFT, _PL_SHIFT = 1 << 8, 1 << 9, 1 << 10, 11, 13, 16
+_DBM, _CT = 1 << 18, 1 << 19
 _CHSEL_SHIFT = 25
 _CR_MASK = 0x0FEFFFFF
 _WRITABLE_WHILE_ENABLED = 0x1F  # EN and the interrupt enables
-_NOT_MODELLED = _PFCTRL | _DBM
 _TO_MEMORY, _FROM_MEMORY, _WITHIN_MEMORY, _RESERVED = range(4)
+
+# Places of the bits of a channel's CCR (RM0432, 11.6.3) in SxCR, and of its flags (11.6.1). MEM2MEM is bit 1 of DIR.
+_CCR_BITS = (0, 4, 3, 2, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 7, 18, 19)
+_FLAG_BITS = (6, 5, 4, 3)
 
 # SxFCR (RM0385, 8.5.10)
 _FCR_AFTER_RESET, _FCR_MASK, _DMDIS = 0x21, 0x87, 1 << 2
 
-_FIRST_STREAM, _STREAM_BYTES = 0x10, 0x18
-_CR, _NDTR, _PAR, _M0AR, _M1AR, _FCR = range(0, _STREAM_BYTES, 4)
+_COPY_TICKS = 8  # for an item, about as many as a load from flash and a store take
+
+_CR, _NDTR, _PAR, _M0AR, _M1AR, _FCR = range(0, 0x18, 4)
+
+
+def _spread(value: int, bits: tuple[int, ...]) -> int:
+    return sum((value >> bit & 1) << to for bit, to in enumerate(bits))
+
+
+def _gather(value: int, bits: tuple[int, ...]) -> int:
+    return sum((value >> place & 1) << bit for bit, place in enumerate(bits))
 
 
 class _Stream:
@@ -62,17 +75,34 @@ class _Stream:
     @property
     def copies(self) -> bool:
         """True if it moves within memory, without requests."""
-        return self.enabled and self.direction == _WITHIN_MEMORY and self.registers[_NDTR] > 0
+        return self.enabled and self.direction >= _WITHIN_MEMORY and self.registers[_NDTR] > 0
 
     @property
     def item_bytes(self) -> int:
         """Size of an item of the peripheral, which NDTR counts."""
         return 1 << (self.registers[_CR] >> _PSIZE_SHIFT & 3)
 
-    def address(self, register: int, increment: int) -> int:
-        """Address of the next item, from PAR or M0AR."""
-        done = self.reload - self.registers[_NDTR] if self.registers[_CR] & increment else 0
-        return self.registers[register] + done * self.item_bytes & 0xFFFFFFFF
+    @property
+    def memory_bytes(self) -> int:
+        """Size of an item in memory; the FIFO packs several."""
+        return self.item_bytes
+
+    def ends(self) -> tuple[int, int]:
+        """Addresses of the next item: of the peripheral, and in memory."""
+        control = self.registers[_CR]
+        done = self.reload - self.registers[_NDTR]
+        memory = self.registers[_M1AR if control & _CT else _M0AR]
+        peripheral = self.registers[_PAR] + done * self.item_bytes * bool(control & _PINC)
+        return peripheral & 0xFFFFFFFF, memory + done * self.memory_bytes * bool(control & _MINC) & 0xFFFFFFFF
+
+    def load(self, offset: int) -> int:
+        return self.registers.get(offset, 0)
+
+    def load_flags(self) -> int:
+        return self.flags
+
+    def clear_flags(self, bits: int) -> None:
+        self.flags &= ~(bits & _GROUP)
 
     def store(self, offset: int, value: int) -> None:
         if offset == _CR:
@@ -103,7 +133,7 @@ class _Stream:
         # Within memory, direct and circular mode are not allowed (RM0385, 8.3.6).
         direct, circular = not self.registers[_FCR] & _DMDIS, self.registers[_CR] & _CIRC
         refused = self.direction == _WITHIN_MEMORY and (direct or circular)
-        if refused or self.item_bytes > 4 or self.registers[_CR] & _NOT_MODELLED or self.direction == _RESERVED:
+        if refused or self.item_bytes > 4 or self.registers[_CR] & _PFCTRL or self.direction == _RESERVED:
             self.flags |= TEIF
             return
         self.registers[_CR] |= _EN
@@ -118,10 +148,15 @@ class _Stream:
             self.flags |= HTIF
         if remaining == 0:
             self.flags |= TCIF
-            if self.registers[_CR] & _CIRC:
-                self.registers[_NDTR] = self.reload
-            else:
-                self.registers[_CR] &= ~_EN
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.registers[_CR] & _DBM:  # the other buffer is next (RM0385, 8.3.10)
+            self.registers[_CR] ^= _CT
+        if self.registers[_CR] & (_CIRC | _DBM):
+            self.registers[_NDTR] = self.reload
+        else:
+            self.registers[_CR] &= ~_EN
 
     def fail(self) -> None:
         """Stop after a bus error (RM0385, 8.3.18)."""
@@ -133,14 +168,47 @@ class _Stream:
         return any(self.flags & flag and self.registers[_CR] & enable for flag, enable in enables)
 
 
-class DmaController(Device):
-    """A controller with eight streams.
+class _Channel(_Stream):
+    """A channel, with the registers of a stream: both ends have a size, and it stays enabled at the end."""
 
-    Requests are signals. A request by a pulse ends with the next item moved.
+    @property
+    def memory_bytes(self) -> int:
+        return 1 << (self.registers[_CR] >> _MSIZE_SHIFT & 3)
+
+    def load(self, offset: int) -> int:
+        return _gather(self.registers[_CR], _CCR_BITS) if offset == _CR else super().load(offset)
+
+    def load_flags(self) -> int:
+        return _gather(self.flags, _FLAG_BITS) | bool(self.flags)
+
+    def clear_flags(self, bits: int) -> None:
+        self.flags &= ~(_GROUP if bits & 1 else _spread(bits, _FLAG_BITS))
+
+    def store(self, offset: int, value: int) -> None:
+        super().store(offset, _spread(value, _CCR_BITS) if offset == _CR else value)
+
+    def _store_control(self, value: int) -> None:
+        if self.enabled and value & _EN:
+            value = self.registers[_CR] & ~_WRITABLE_WHILE_ENABLED | value & _WRITABLE_WHILE_ENABLED
+        elif value & _EN:
+            self.reload = self.registers[_NDTR]
+        self.registers[_CR] = value
+
+    def _finish(self) -> None:
+        super()._finish()
+        self.registers[_CR] |= _EN
+
+
+class DmaController(Device):
+    """A controller with streams, one for each line.
+
+    Requests are signals, on newer chips those of DMAMUX. A request by a pulse ends with the next item moved.
     """
 
+    first, stride, kind = 0x10, 0x18, _Stream
+
     def __init__(self, wiring: Wiring, address: int) -> None:
-        self._bus, self._lines = wiring.bus, wiring.lines
+        self._bus, self._clock, self._lines = wiring.bus, wiring.clock, wiring.lines
         self._requests: dict[tuple[int, int], bool] = {}  # True for a pulse
         self._serving = False
         self.reset()
@@ -150,9 +218,13 @@ class DmaController(Device):
                 for channel, names in enumerate(channels):
                     for name in names.split("/"):
                         wiring.signals.listen(name, functools.partial(self.set_request, int(stream), channel))
+        multiplexer, first = f"DMAMUX{1 + (wiring.name == 'BDMA')}", len(self._lines) * (wiring.name == "DMA2")
+        for number in range(len(self._lines)):
+            wiring.signals.listen(f"{multiplexer}_{first + number}", functools.partial(self.set_request, number, 0))
 
     def reset(self) -> None:
-        self._streams = [_Stream() for _ in range(STREAMS)]
+        self._streams = [self.kind() for _ in self._lines]
+        self._due: dict[int, int] = {}  # ticks at which copies within memory end, by stream
         for set_line in self._lines:
             set_line(False)
 
@@ -165,26 +237,41 @@ class DmaController(Device):
             self._requests[request] = level is None
             self._serve()
 
+    def next_event(self) -> int | None:
+        return min(self._due.values(), default=None)
+
+    def expire(self) -> None:
+        if any(due <= self._clock.now() for due in self._due.values()):
+            self._serve()
+
     def load(self, offset: int) -> int:
-        number, inside = divmod(offset - _FIRST_STREAM, _STREAM_BYTES)
-        if 0 <= number < STREAMS:
-            return self._streams[number].registers[inside]
-        if offset in (0x00, 0x04):
-            return sum(self._streams[number].flags << shift for number, shift in _group(offset))
-        return 0
+        self.expire()
+        number, inside = divmod(offset - self.first, self.stride)
+        if 0 <= number < len(self._streams):
+            return self._streams[number].load(inside)
+        return sum(self._streams[number].load_flags() << shift for number, shift in self._group(offset))
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         if lanes != 0xFFFFFFFF:  # only word accesses are possible (RM0385, 8.2)
             return
-        number, inside = divmod(offset - _FIRST_STREAM, _STREAM_BYTES)
-        if 0 <= number < STREAMS:
-            self._streams[number].store(inside, value)
+        number, inside = divmod(offset - self.first, self.stride)
+        if 0 <= number < len(self._streams):
+            stream = self._streams[number]
+            stream.store(inside, value)
             self._drive_line(number)
+            if not stream.copies:
+                self._due.pop(number, None)
+            elif number not in self._due:
+                self._due[number] = self._clock.now() + _COPY_TICKS * stream.load(_NDTR)
+            self._clock.reschedule()
             self._serve()
-        elif offset in (0x08, 0x0C):
-            for number, shift in _group(offset - 0x08):
-                self._streams[number].flags &= ~(value >> shift & _GROUP)
-                self._drive_line(number)
+        for number, shift in self._group(offset - self.first // 2):
+            self._streams[number].clear_flags(value >> shift)
+            self._drive_line(number)
+
+    def _group(self, offset: int) -> list[tuple[int, int]]:
+        """Streams of a register of flags, and the places of their flags."""
+        return [(offset + index, shift) for index, shift in enumerate(_GROUP_SHIFTS)] if offset in (0, 4) else []
 
     def _serve(self) -> None:
         """Move items while there are requests. A served peripheral may raise the next one, on any stream."""
@@ -202,22 +289,29 @@ class DmaController(Device):
                 stream.fail()
             else:
                 stream.count_item()
+            if not stream.copies:
+                self._due.pop(number, None)
             self._drive_line(number)
         self._serving = False
 
     def _next(self) -> int | None:
         ready = {number for number, channel in self._requests if self._streams[number].serves(channel)}
-        ready.update(number for number, stream in enumerate(self._streams) if stream.copies)
+        ready.update(number for number, due in self._due.items() if due <= self._clock.now())
         return min(ready, key=lambda number: (-self._streams[number].priority, number), default=None)
 
     def _move(self, stream: _Stream) -> None:
-        ends = stream.address(_PAR, _PINC), stream.address(_M0AR, _MINC)
-        source, target = ends[::-1] if stream.direction == _FROM_MEMORY else ends
-        self._bus.write(target, self._bus.read(source, stream.item_bytes))
+        ends = list(zip(stream.ends(), (stream.item_bytes, stream.memory_bytes), strict=True))
+        (source, taken), (target, given) = ends[::-1] if stream.direction & _FROM_MEMORY else ends
+        self._bus.write(target, self._bus.read(source, taken)[:given].ljust(given, b"\0"))
 
     def _drive_line(self, number: int) -> None:
         self._lines[number](self._streams[number].interrupts())
 
 
-def _group(offset: int) -> list[tuple[int, int]]:
-    return [(offset + index, shift) for index, shift in enumerate(_GROUP_SHIFTS)]
+class ChannelController(DmaController):
+    """A controller with channels."""
+
+    first, stride, kind = 0x08, 0x14, _Channel
+
+    def _group(self, offset: int) -> list[tuple[int, int]]:
+        return [(number, 4 * number) for number in range(len(self._lines))] if offset == 0 else []

@@ -61,10 +61,11 @@ class Lptim(PlainRegisters):
 
     _ISR, _ICR, _IER, _CFGR, _CR, _CMP, _ARR, _CNT = range(0x00, 0x20, 4)
     _CMPM, _ARRM, _CMPOK, _ARROK = 1 << 0, 1 << 1, 1 << 3, 1 << 4
-    _ENABLE, _START, _TRIGEN = 1 << 0, 3 << 1, 3 << 17
+    _ENABLE, _START, _TRIGEN, _WAVPOL = 1 << 0, 3 << 1, 3 << 17, 1 << 21
 
     def __init__(self, after_reset: Mapping[int, int], wiring: Wiring) -> None:
         self._bus, self._clock, self._set_line = wiring.bus, wiring.clock, wiring.set_line
+        self._signals, self._out = wiring.signals, f"{wiring.name}_OUT"
         super().__init__({**after_reset, self._ARR: 1})
         wiring.signals.listen(f"{wiring.name}_ETR", self._take_edge)
 
@@ -96,14 +97,18 @@ class Lptim(PlainRegisters):
         if self._started is None:
             return
         now, period = self._steps(), self._period()
+        inverted = bool(self.values.get(self._CFGR, 0) & self._WAVPOL)
         for flag, value in self._matches():
             if (now - value) // period > (self._seen - value) // period:
                 self.values[self._ISR] = self.values.get(self._ISR, 0) | flag
+                self._signals.set(self._out, (flag == self._CMPM) is not inverted)
         self._seen = now
         self._drive_line()
 
     def next_event(self) -> int | None:
         enabled = self.values.get(self._IER, 0) & ~self.values.get(self._ISR, 0)
+        if self._out in self._signals.edges or self._out in self._signals.listeners:
+            enabled |= self._CMPM | self._ARRM
         if self._started is None:
             return None
         period = self._period()
