@@ -26,8 +26,7 @@ from utvm import __version__, errors, paths
 from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder
 from utvm.base.text.templates import templates_of
-from utvm.cli.output import OUT
-from utvm.cli.progress import print_steps
+from utvm.cli.output import OUT, print_steps
 from utvm.environment.python_lock import locked_venv
 from utvm.errors import BoardError, ConfigError, UtvmError
 

@@ -35,7 +35,7 @@ _TABLES = {
     "cache": [("cache.size",)],
     "firmware": [("firmware.size", _INT8, "--board", "stm32f746")],
     "model_compare": [("model.compare", "LONG", "--boards", "host", "--output", "OUT/c.svg")],
-    "model_eval_figures": [("model.eval", "LONG", "--board", "host", "--samples", _SAMPLES, "--labels")],
+    "model_eval": [("model.eval", "LONG", "--board", "host", "--samples", _SAMPLES, "--labels")],
     "model_library": [
         ("model.report", "LONG", "--output", "OUT"),
         ("model.report", _INT8, "--board", "pynq-z1", "--set", "accelerator=all", "--output", "OUT"),
@@ -52,7 +52,7 @@ _TABLES = {
     "vm": [("vm.status",)],
 }
 # Tested below, in tests/environment/test_advisories.py and in tests/history/test_changes.py.
-_ELSEWHERE = {"display", "env", "history_show"}
+_ELSEWHERE = {"display", "env", "history"}
 
 
 def test_every_module_with_a_table_is_tested() -> None:

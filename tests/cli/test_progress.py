@@ -9,10 +9,10 @@ import types
 
 import pytest
 
-from utvm.base.text import progress as lines
-from utvm.base.text.progress import ProgressLine
-from utvm.cli import progress
-from utvm.cli.progress import print_steps, show
+from utvm.base.text import terminal
+from utvm.base.text.terminal import ProgressLine
+from utvm.cli import output
+from utvm.cli.output import print_steps, show_progress
 from utvm.hil.display import Display
 
 
@@ -67,8 +67,8 @@ def test_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=module))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     for name in ("_SHORT_SECONDS", "_BAR_SECONDS"):
-        monkeypatch.setattr(lines, name, -1.0)
-    assert list(lines.count("abc", "<digits>")) == ["a", "b", "c"]
+        monkeypatch.setattr(terminal, name, -1.0)
+    assert list(terminal.count("abc", "<digits>")) == ["a", "b", "c"]
     assert [text.partition(" &lt;digits&gt;: ")[0] for text in shown] == [
         f'<progress value="{number}" max="3"></progress>' for number in (1, 2, 3)
     ]
@@ -78,10 +78,10 @@ def test_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_step_is_a_line_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_UPDATE_SECONDS", 0.01)
-    monkeypatch.setattr(lines, "_SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(output, "_UPDATE_SECONDS", 0.01)
+    monkeypatch.setattr(terminal, "_SHORT_SECONDS", 0.0)
     printed = ""
-    with show("thinking") as step:
+    with show_progress("thinking") as step:
         for word in ("thinking", "writing"):
             step(word)
             while word not in printed:
@@ -93,9 +93,9 @@ def test_each_step_is_a_line_without_a_terminal(
 def test_steps_are_printed_unless_the_terminal_is_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_UPDATE_SECONDS", 0.01)
+    monkeypatch.setattr(output, "_UPDATE_SECONDS", 0.01)
     for name in ("_SHORT_SECONDS", "_LINE_SECONDS"):
-        monkeypatch.setattr(lines, name, 0.01)
+        monkeypatch.setattr(terminal, name, 0.01)
     with print_steps() as say:
         say("thinking")
         time.sleep(0.2)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from utvm.compiler.read import torch_file
+from utvm.compiler.read import exported_file
 
 COUNT = 50  # Number of programs per seed.
 SHAPES = ((2, 3, 4), (3, 4), (4,), (1, 4, 6, 6), (4, 4, 3, 3), (2, 3), (4, 2, 5), (1, 2, 7), (), (1, 4, 3, 4, 5))
@@ -76,7 +76,7 @@ _SKIPPED = (
 @functools.cache
 def arguments() -> dict[str, list[str]]:
     """The importer's table: operator to the names of arguments."""
-    rows = yaml.safe_load(Path(torch_file.__file__).with_name("torch_arguments.yaml").read_text())["arguments"]
+    rows = yaml.safe_load(Path(exported_file.__file__).with_name("torch_arguments.yaml").read_text())["arguments"]
     return {item.partition("/")[0]: re.findall(r"\w+", key) for key, items in rows.items() for item in items.split()}
 
 

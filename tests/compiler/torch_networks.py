@@ -125,7 +125,7 @@ def judge(network: Network) -> str:
     import torch
 
     from utvm.compiler import reference
-    from utvm.compiler.read.torch_file import from_torch
+    from utvm.compiler.read.exported_file import from_torch
     from utvm.errors import UtvmError
 
     torch.set_num_threads(1)
@@ -197,7 +197,7 @@ def warm_up() -> None:
             _LIBRARIES[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
     from utvm.compiler import host  # noqa: F401
-    from utvm.compiler.read.torch_file import from_torch
+    from utvm.compiler.read.exported_file import from_torch
 
     torch.set_num_threads(1)
     layers = (

@@ -237,7 +237,7 @@ def compile_program(exported: Any, directory: Path) -> Library | str:
     import torch
 
     from utvm.compiler.build import build_library
-    from utvm.compiler.read.torch_file import from_archive
+    from utvm.compiler.read.exported_file import from_archive
 
     path = directory / f"{exported.name}.pt2"
     try:

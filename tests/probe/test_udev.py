@@ -10,7 +10,7 @@ import pytest
 
 from tests.probe.device_tree import missing, plug_in, udev_output
 from utvm import boards
-from utvm.cli.board_udev import rules_for_boards
+from utvm.cli.root_doctor import rules_for_boards
 from utvm.errors import ConfigError, ProvisionError
 from utvm.probe import udev
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.virtual.test_signals import Wires
 from utvm import boards
-from utvm.drivers.pins import Pin
+from utvm.drivers.connection import Pin
 from utvm.errors import BoardError
 from utvm.virtual.machine import BoardModel
 

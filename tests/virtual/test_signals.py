@@ -11,7 +11,7 @@ import pytest
 
 from tests.virtual.target import RAM, Target
 from utvm import boards
-from utvm.drivers.pins import Pin
+from utvm.drivers.connection import Pin
 from utvm.errors import BoardError
 from utvm.virtual.machine import BoardModel
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from utvm import boards, firmware
 from utvm.base.process import peer, service
-from utvm.base.text.progress import ProgressLine
+from utvm.base.text.terminal import ProgressLine
 from utvm.boards import Board, accelerators, bitstream
 from utvm.cli.choices import ModelChoice
 from utvm.cli.compiling import load_model

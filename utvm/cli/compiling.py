@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from utvm import boards, compiler, firmware
 from utvm.base.log import capture
-from utvm.base.text.progress import ProgressLine
 from utvm.base.text.quoting import printable
+from utvm.base.text.terminal import ProgressLine
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice, ModelChoice
 from utvm.cli.output import OUT

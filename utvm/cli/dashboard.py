@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from utvm.base.process.peer import access_note
-from utvm.cli.farm_show import state_of
-from utvm.cli.history_files import OwnerOnlyServer, QuietHandler, history_times
+from utvm.cli.farm import state_of
+from utvm.cli.history import OwnerOnlyServer, QuietHandler, history_times
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, UtvmError
 from utvm.farm.client import FarmClient, coordinator_address

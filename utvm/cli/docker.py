@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 
 from utvm import boards
-from utvm.cli import choices, progress
-from utvm.cli.output import OUT, print_step
+from utvm.cli import choices
+from utvm.cli.output import OUT, print_step, print_steps, show_progress
 from utvm.environment import container, engine
 from utvm.environment.builds import IMAGE_FOLDER, announce_image, check_key, ensure_image, make_image, sign
 from utvm.environment.container import ContainerAccess, usb_access
@@ -25,7 +25,7 @@ def build(image: choices.ImageChoice, export_only: bool) -> None:
         client = None if export_only else stack.enter_context(engine.connect())
         if image.no_cache or not IMAGE_FOLDER.exists():
             announce_image(locked, print_step)
-        step = stack.enter_context(progress.show("fetching"))
+        step = stack.enter_context(show_progress("fetching"))
         result = make_image(locked, step, *image.source, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, result)):
             step("loading it into the engine")
@@ -56,7 +56,7 @@ def round_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
 def run(command: str, board: str, probe: str) -> int:
     words, extra = shlex.split(command), _extra(board, probe)
     with engine.connect() as client:
-        with progress.print_steps() as say:
+        with print_steps() as say:
             image = ensure_image(client, say)
         return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
 

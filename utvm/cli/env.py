@@ -8,8 +8,8 @@ from pathlib import Path
 
 from utvm import errors, paths
 from utvm.base.storage.files import check_folder, write_whole
-from utvm.cli import choices, progress
-from utvm.cli.output import OUT
+from utvm.cli import choices
+from utvm.cli.output import OUT, show_progress
 from utvm.environment import debian, python_lock
 from utvm.environment.audit import audit as find_advisories
 from utvm.environment.audit import load_acceptances
@@ -38,12 +38,12 @@ def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool) -> 
             wheels = python_lock.load_wheels(copy / python_lock.LOCK.name, recipe.python)
             halves = _halves_with(update, halves, current_lock, wheels)
         if "debian" in halves:
-            with progress.show("resolving Debian packages"):
+            with show_progress("resolving Debian packages"):
                 bases = debian.mirrors(recipe.debian, source.mirror)
                 packages = debian.resolve(recipe, bases, current_lock, update)
             debian.write_lock(packages, copy / debian.LOCK.name)
         if "python" in halves:
-            with progress.show("resolving Python packages"):
+            with show_progress("resolving Python packages"):
                 python_lock.resolve(copy, recipe.python, update)
         locked = load_lock_files(copy)
         changes = describe(str(PROVISION), str(copy)) if update else []
@@ -62,7 +62,7 @@ def _verify(source: choices.MirrorChoice) -> None:
     locked = load_lock_files()
     OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
     store = Store()
-    with progress.show("fetching") as step:
+    with show_progress("fetching") as step:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("hashing")
         size = sum(store.verify(package).stat().st_size for package in locked.machine_packages)
@@ -86,7 +86,7 @@ def audit(advisories: str, max_age: int, accepted: str) -> errors.ExitCode:
     if max_age < 0:
         raise errors.ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
     acceptances = load_acceptances(Path(accepted)) if accepted else load_acceptances()
-    with progress.show("reading advisories"):
+    with show_progress("reading advisories"):
         known = find_advisories(load_lock_files(), Path(advisories), max_age, acceptances)
     OUT.results(known.as_json())
     if known.findings:
@@ -123,7 +123,7 @@ def archive(source: choices.MirrorChoice, output: str) -> None:
     check_folder(output)
     locked = load_lock_files()
     store, target = Store(), Store(Path(output))
-    with progress.show("fetching") as step:
+    with show_progress("fetching") as step:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("copying")
         new = store.copy(locked.machine_packages, target)

@@ -10,8 +10,7 @@ from typing import Any
 from utvm import boards, errors, options, paths, selection
 from utvm.base.storage.files import check_writable
 from utvm.cli.choices import TuneChoice
-from utvm.cli.output import OUT, STDOUT
-from utvm.cli.progress import print_steps
+from utvm.cli.output import OUT, STDOUT, print_steps
 from utvm.environment.remote import RemoteCommand
 from utvm.farm.location import InFarm
 

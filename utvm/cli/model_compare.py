@@ -7,7 +7,7 @@ from pathlib import Path
 
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text import quoting
-from utvm.cli import choices, model_eval, model_eval_figures
+from utvm.cli import choices, model_eval
 from utvm.cli.compiling import find
 from utvm.cli.output import OUT
 from utvm.compiler.report import layers_of
@@ -45,7 +45,7 @@ def _row(request: choices.CompareChoice, model: str, board: str, views: list[dic
     )
     try:
         library, samples = model_eval.prepare(choice, find(BoardSelection(board)).board)
-        labels = model_eval_figures.read_labels(request.labels, len(samples)) if request.labels else []
+        labels = model_eval.read_labels(request.labels, len(samples)) if request.labels else []
         runs = model_eval.run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
         return Row(model, board, why=error.message)

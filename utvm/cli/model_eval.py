@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``model.eval``: a model on many samples, compared bit for bit with another board."""
+"""``model.eval``: a model on many samples, its accuracy, and a bitwise comparison with another board."""
 
+import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from models.catalogue import CATALOGUE
+from utvm import compiler, errors
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.cli import choices, model_eval_figures, model_inputs, output, progress
+from utvm.cli import choices, model_inputs, output
 from utvm.cli.compiling import compile_for, find, image_for, load_model, require_model_file
+from utvm.cli.output import show_progress
 from utvm.compiler import Library
 from utvm.compiler.model import Sample
+from utvm.compiler.read import evaluators
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode, did_you_mean
 from utvm.firmware import Firmware
@@ -26,10 +30,20 @@ from utvm.hil import figures, limits, report
 from utvm.selection import BoardSelection
 from utvm.session import RunResult
 from utvm.session.board_holder import open_session
-from utvm.session.evaluation import Mismatch, as_samples, compare, confusion, distance, prediction
+from utvm.session.evaluation import (
+    Confusion,
+    ErrorStatistics,
+    Mismatch,
+    as_samples,
+    compare,
+    confusion,
+    distance,
+    prediction,
+)
 
 _SAMPLES = 10
 _SEED = 0
+_MAX_CLASSES = 20  # Limit of a readable matrix.
 
 
 @dataclass(frozen=True)
@@ -62,22 +76,20 @@ def evaluate(request: choices.SampleChoice, where: BoardSelection, validate_agai
     library, samples = prepare(request, board)
     # Reject wrong options before the board runs.
     file = request.source if request.labels == choices.IN_SAMPLES else request.labels
-    labels = model_eval_figures.read_labels(file, len(samples)) if file else []
+    labels = read_labels(file, len(samples)) if file else []
     answers = (
-        model_eval_figures.reference_answers(request.reference, request.model, samples, len(library.outputs))
-        if request.reference
-        else []
+        reference_answers(request.reference, request.model, samples, len(library.outputs)) if request.reference else []
     )
     runs = run_samples(where, library, samples, show=True)
     ours = [list(result.outputs) for result in runs.results]
     evaluation: dict[str, Any] = {}
     if labels:
         matrix = confusion(ours, labels)
-        model_eval_figures.print_confusion(matrix)
+        print_confusion(matrix)
         evaluation["accuracy"], evaluation["confusion"] = matrix.accuracy, matrix.counts.tolist()
     if answers:
         statistics = distance(ours, answers)
-        model_eval_figures.print_distance(request.reference, statistics, len(samples))
+        print_distance(request.reference, statistics, len(samples))
         evaluation["reference"] = {"name": request.reference, **asdict(statistics)}
     _remember(request, runs, labels)
     mismatches: list[Mismatch] = []
@@ -170,7 +182,7 @@ def _select_samples(
         if "x" in arrays and tensor.name not in arrays:
             arrays = {"": arrays["x"]}
         if request.source.endswith(".csv"):
-            arrays = {"": model_eval_figures.rows_as(arrays[""], tensor)}
+            arrays = {"": rows_as(arrays[""], tensor)}
         arrays = {name: as_integers(array, tensor) for name, array in arrays.items()}
     samples = _check_enough(as_samples(arrays, library.inputs), request, request.source)
     return samples[: request.count]
@@ -199,7 +211,7 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
     results = []
     with (
         open_session(reachable, image, logs, describe) as session,
-        progress.show(f"samples: 0 of {len(samples)}") as step,
+        show_progress(f"samples: 0 of {len(samples)}") as step,
     ):
         for number, sample in enumerate(samples):
             result = session.run(library.name, sample)
@@ -260,3 +272,114 @@ def _content(
         "validated_against": reference and reference.board.name,
         "mismatches": mismatches,
     }
+
+
+def read_labels(path: str, count: int) -> list[int]:
+    """Return the expected classes of samples, from the array ``labels`` of a file, or its only one."""
+    arrays = read_arrays(path)
+    array = arrays.get("labels", next(iter(arrays.values())) if len(arrays) == 1 else None)
+    if array is None:
+        raise errors.ConfigError(f"{path}: has no array labels", f"it has: {', '.join(arrays)}")
+    flat = array.ravel()
+    if flat.dtype.kind not in "iuf" or (flat != np.floor(flat)).any():
+        raise errors.ConfigError(f"{path}: labels are the numbers of classes, from 0")
+    if len(flat) < count:
+        raise errors.ConfigError(f"{path}: holds {len(flat)} labels, not {count}")
+    return [int(label) for label in flat[:count]]
+
+
+def rows_as(numbers: npt.NDArray[Any], tensor: compiler.Tensor) -> npt.NDArray[Any]:
+    """Return one sample per row of a CSV file, in the shape of an input and, unless quantised, its type."""
+    if numbers.shape[1] != math.prod(tensor.shape):
+        raise errors.ConfigError(
+            f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
+        )
+    return model_inputs.convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
+
+
+def print_confusion(matrix: Confusion) -> None:
+    """Print the accuracy, the confusion matrix, and recall and precision of each class."""
+    classes, total = len(matrix.counts), int(matrix.counts.sum())
+    output.OUT.print(f"accuracy {matrix.accuracy:.4f}, {int(np.trace(matrix.counts))} of {total}")
+    columns = range(classes) if classes <= _MAX_CLASSES else ()
+    present = [kind for kind in range(classes) if matrix.counts[kind].any() or matrix.counts[:, kind].any()]
+    output.OUT.table(
+        *("class", *map(str, columns), "recall", "precision"),
+        rows=[
+            (str(kind), *(str(matrix.counts[kind, other]) for other in columns), _percent(matrix.recall(kind)),
+             _percent(matrix.precision(kind)))
+            for kind in present
+        ],
+    )  # fmt: skip
+
+
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
+    if name not in _REFERENCES:
+        known = errors.did_you_mean(name, _REFERENCES, f"references: {', '.join(_REFERENCES)}")
+        raise errors.ConfigError(f"there is no reference {name!r}", known)
+    suffix, answers = _REFERENCES[name]
+    if not model.endswith(suffix):
+        raise errors.ConfigError(f"{name} reads {suffix} files only, not {model}", "choose another --reference")
+    try:
+        return answers(Path(model).read_bytes(), samples, outputs)
+    except ImportError as error:
+        raise errors.ConfigError(
+            f"{name} cannot be loaded: {printable(str(error))}", "pip install utvm[references], or that library"
+        ) from error
+    except Exception as error:  # whatever another library raises
+        raise errors.ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
+
+
+def print_distance(name: str, statistics: ErrorStatistics, count: int) -> None:
+    same = "" if statistics.same_class is None else f", same best class in {statistics.same_class} of {count}"
+    output.OUT.print(
+        f"against {name}: largest difference {statistics.largest:g}, RMSE {statistics.rmse:g}, "
+        f"signal to noise {statistics.snr_db:.1f} dB{same}"
+    )
+
+
+def _tflm(content: bytes, samples: Sequence[Sample], outputs: int) -> list[Sample]:
+    from models.tflite_reference import tflite_micro
+
+    return tflite_micro(content, samples, outputs)
+
+
+def _onnx(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
+    import onnx
+
+    evaluator = evaluators.definition(onnx.load_from_string(content))
+    names = evaluator.input_names
+    return [list(evaluator.run(None, dict(zip(names, sample, strict=True)))) for sample in samples]
+
+
+def _onnxruntime(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
+    session = evaluators.runtime(content)
+    names = [tensor.name for tensor in session.get_inputs()]
+    return [list(session.run(None, dict(zip(names, sample, strict=True)))) for sample in samples]
+
+
+def _litert(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+    answers = []
+    for sample in samples:
+        for detail, array in zip(inputs, sample, strict=True):
+            interpreter.set_tensor(detail["index"], array)
+        interpreter.invoke()
+        answers.append([interpreter.get_tensor(detail["index"]) for detail in outputs])
+    return answers
+
+
+_REFERENCES: Mapping[str, tuple[str, Callable[[bytes, Sequence[Sample], int], list[Sample]]]] = {
+    "tflm": (".tflite", _tflm),
+    "litert": (".tflite", _litert),
+    "onnx": (".onnx", _onnx),
+    "onnxruntime": (".onnx", _onnxruntime),
+}

@@ -8,9 +8,9 @@ from utvm import boards, compiler
 from utvm.base.storage import cache, files
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import assistant
-from utvm.cli import choices, progress
+from utvm.cli import choices
 from utvm.cli.compiling import compile_options, compiling, load_model, require_model_file
-from utvm.cli.output import OUT
+from utvm.cli.output import OUT, show_progress
 from utvm.compiler import ANY, Library
 from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
@@ -115,7 +115,7 @@ def _write_results(library: Library, page: Path, rules: Sequence[RuleCount] | No
 
 
 def _misra(library: Library) -> list[RuleCount]:
-    with progress.show("cppcheck of the library") as step:
+    with show_progress("cppcheck of the library") as step:
         ours = library_counts(library)
         step("cppcheck of the runtime")
         runtimes, left = runtime_counts(), reasons().left

@@ -11,8 +11,8 @@ import onnx
 
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.files import check_writable, write_whole
-from utvm.cli import choices, compiling, model_eval_figures, model_inputs, progress
-from utvm.cli.output import OUT
+from utvm.cli import choices, compiling, model_eval, model_inputs
+from utvm.cli.output import OUT, show_progress
 from utvm.compiler import Tensor, compile_model, load, reference
 from utvm.compiler.model import Model, Sample
 from utvm.compiler.report import write_report
@@ -51,8 +51,8 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     has_labels = arrays.pop("labels", None) is not None
     samples = _samples(tensors, arrays)
     source = request.labels or (request.samples if has_labels else "")
-    labels = model_eval_figures.read_labels(source, len(samples)) if source else []
-    with progress.show("ranges of tensors:") as step:
+    labels = model_eval.read_labels(source, len(samples)) if source else []
+    with show_progress("ranges of tensors:") as step:
         before = model_outputs(float_model, _CountedSamples(samples, step, "outputs before"))
         step("a second evaluator")
         agreement = _compare_evaluators(model, samples[:1], before[:1])
@@ -73,7 +73,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
         ],
     )
     OUT.print(agreement)
-    model_eval_figures.print_distance("the float model", error, len(samples))
+    model_eval.print_distance("the float model", error, len(samples))
     figures: dict[str, Any] = {}
     if labels:
         accuracy = [confusion(outputs, labels).accuracy for outputs in (before, after)]

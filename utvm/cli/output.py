@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output of commands: one rich console for text and tables, and the file or stream of ``--json``."""
+"""Output of commands: one rich console for text and tables, the file or stream of ``--json``, and progress.
 
+Progress of long work is on standard error: one changing line on a terminal, else a line now and then.
+"""
+
+import contextlib
 import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -14,10 +19,12 @@ from rich.text import Text
 from utvm.base.log import log_folder
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text import quoting, terminal
+from utvm.base.text.terminal import ProgressLine
 from utvm.paths import work
 
 STDOUT = "-"
 """``--json`` without a file."""
+_UPDATE_SECONDS = 1.0
 
 
 class Output(terminal.Terminal):
@@ -79,3 +86,38 @@ def say(line: str) -> None:
 def print_step(step: str) -> None:
     """Print a step of preparation before a command's own work; logs contain it, too."""
     OUT.print(Text(quoting.printable(step), style="dim"))
+
+
+@contextlib.contextmanager
+def show_progress(step: str) -> Iterator[Callable[[str], None]]:
+    """Show progress in a thread, as a context manager; yields a function that begins a further step."""
+    stop, progress = threading.Event(), ProgressLine(step)
+
+    def watch() -> None:
+        while not stop.wait(_UPDATE_SECONDS):
+            progress.show()
+
+    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    # If the system allows no thread, work without progress.
+    with contextlib.suppress(RuntimeError):
+        thread.start()
+    try:
+        yield progress.begin
+    finally:
+        stop.set()
+        if thread.ident is not None:
+            thread.join()
+        progress.close()
+
+
+@contextlib.contextmanager
+def print_steps(first: str = "") -> Iterator[Callable[[str], None]]:
+    """As :func:`show_progress`; each step is also printed as it begins, so that logs contain it, too."""
+    with show_progress(first) as begin:
+
+        def say(step: str) -> None:
+            if step:
+                print_step(step)
+            begin(step)
+
+        yield say

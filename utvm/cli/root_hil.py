@@ -16,7 +16,8 @@ from utvm import boards
 from utvm.base.process.signals import raise_on_signals, was_interrupted
 from utvm.base.storage.files import check_folder, check_writable
 from utvm.boards import PATH_VARIABLE, Board
-from utvm.cli import output, progress
+from utvm.cli import output
+from utvm.cli.output import print_steps
 from utvm.drivers import choose
 from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
@@ -145,7 +146,7 @@ def _find_location(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLo
         raise ConfigError(f"this runs in {here}, where {place} is not available", "leave --in out")
     need_checkout(f"--in {place}")
     kind = parse_kind(place, "--in says where to run")
-    return remote_location(kind, choice, stack.enter_context(progress.print_steps()))
+    return remote_location(kind, choice, stack.enter_context(print_steps()))
 
 
 def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:

@@ -10,8 +10,8 @@ from pathlib import Path
 from utvm import boards
 from utvm.base.storage.files import check_folder
 from utvm.base.storage.lock import hold
-from utvm.cli import choices, docker, progress
-from utvm.cli.output import OUT, print_step
+from utvm.cli import choices, docker
+from utvm.cli.output import OUT, print_step, print_steps, show_progress
 from utvm.cli.root_hil import run_suites
 from utvm.environment import builds
 from utvm.environment.image import tags
@@ -31,7 +31,7 @@ def box(image: choices.ImageChoice) -> None:
     locked = load_lock_files()
     if image.no_cache or not builds.BOX_FOLDER.exists():
         builds.announce_box(locked, print_step)
-    with progress.show("fetching") as step:
+    with show_progress("fetching") as step:
         result = builds.make_box(locked, step, *image.source, image.no_cache)
     OUT.print(f"box          sha256:{result.digest}")
     OUT.print(f"environment  {locked.digest}")
@@ -56,7 +56,7 @@ def release(image: choices.ImageChoice, output: str) -> None:
     check_folder(target)
     changed = builds.changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_lock_files()
-    with progress.show("fetching") as step, temporary_root(ROOT / "build") as package:
+    with show_progress("fetching") as step, temporary_root(ROOT / "build") as package:
         result = builds.make_image(locked, step, *image.source, image.no_cache)
         box = builds.make_box(locked, step, *image.source, image.no_cache)
         step("the release")
@@ -81,7 +81,7 @@ def test(where: BoardSelection, reports: ReportChoice, box: str, suite: str, usb
     boards.load(where.board)
     records = records_of_test()
     # Its name is fixed: another test would remove this one's machine.
-    with hold(f"vm.test {records.name}"), progress.print_steps("asking libvirt") as say:
+    with hold(f"vm.test {records.name}"), print_steps("asking libvirt") as say:
         machine = Machine(records, say=say)
         try:
             machine.destroy()  # left by a killed test
@@ -185,5 +185,5 @@ def destroy() -> None:
 
 @contextmanager
 def _machine() -> Iterator["Machine"]:
-    with progress.print_steps("asking libvirt") as say:
+    with print_steps("asking libvirt") as say:
         yield Machine(say=say)

@@ -11,10 +11,10 @@ from utvm.compiler.compile import CompileOptions, compile_model
 from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.model import Model
+from utvm.compiler.read.exported_file import from_module as from_relax
+from utvm.compiler.read.exported_file import from_torch
 from utvm.compiler.read.model_file import load
-from utvm.compiler.read.relax_file import from_module as from_relax
 from utvm.compiler.read.tflite_graph import from_tflite
-from utvm.compiler.read.torch_file import from_torch
 from utvm.compiler.target import ANY, Target
 
 __all__ = ["ANY", "CompileOptions", "Library", "Memory", "Model", "Region", "Target", "Tensor", "compile_model"]

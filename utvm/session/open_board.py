@@ -16,7 +16,7 @@ from utvm import boards, drivers, firmware
 from utvm.base.log import log_folder, log_into
 from utvm.base.process.service import Closing
 from utvm.base.storage.files import write_whole
-from utvm.base.text import progress
+from utvm.base.text import terminal
 from utvm.base.text.templates import templates_of
 from utvm.compiler import Library, Model, Tensor, bounded, from_onnx, load
 from utvm.compiler.model import Sample
@@ -231,7 +231,7 @@ class LoadedModel(Closing):
 
     def _results(self, inputs: Sequence[npt.ArrayLike]) -> list[running.RunResult]:
         samples, session = self._samples(inputs), self._holder.session(self.image)
-        return [session.run(self.library.name, sample) for sample in progress.count(samples, self.library.name)]
+        return [session.run(self.library.name, sample) for sample in terminal.count(samples, self.library.name)]
 
     def _require_model(self, format_: str = "") -> Model:
         if self._model is None or format_ not in ("", self._model.format):
@@ -252,8 +252,8 @@ class LoadedModel(Closing):
 
 def _compiled(holder: board_holder.BoardHolder, model: Model) -> LoadedModel:
     """Compile a model for a board; a notebook shows that this takes time."""
-    look = progress.ProgressLine(f"compiling {model.name}").show
-    with bounded.looked_at(look) if progress.in_notebook() else contextlib.nullcontext():
+    look = terminal.ProgressLine(f"compiling {model.name}").show
+    with bounded.looked_at(look) if terminal.in_notebook() else contextlib.nullcontext():
         return LoadedModel(holder, firmware.compile_for(holder.board, model), model)
 
 

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The terminal, through rich: untrusted text is shown without effect."""
+"""The terminal, through rich: untrusted text is shown without effect; and the progress of long work."""
 
+import html
 import os
-from typing import Any
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, TypeVar
 
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +20,11 @@ from utvm.errors import ExitCode
 
 _WIDE = 10_000
 """Columns where there is no terminal: each row of a table is one line, as grep expects."""
+_ItemT = TypeVar("_ItemT")
+_SHORT_SECONDS = 3.0  # Shorter steps are not shown.
+_LINE_SECONDS = 15.0  # Between two lines, without a terminal.
+_BAR_SECONDS = 0.5  # Between two changes of a bar.
+_COUNT = re.compile(r"(\d+) of (\d+)")
 
 
 class Terminal(Console):
@@ -55,3 +67,88 @@ class Terminal(Console):
 
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(printable_lines(text), **settings)
+
+
+class ProgressLine:
+    """The current step of some work, shown if it takes long."""
+
+    def __init__(self, step: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._terminal = Terminal(stderr=True)
+        self._live: Live | None = None
+        self._bar: Any = None
+        self._step, self._begin, self._printed = step, clock(), -1.0
+
+    def begin(self, step: str) -> None:
+        """Begin a step, or update the count of the current one; an empty step releases the terminal."""
+        if _COUNT.sub("", step) != _COUNT.sub("", self._step):
+            self._begin, self._printed = self._clock(), -1.0
+        self._step = step
+
+    def text(self, columns: int = 0) -> str:
+        """Return the step, its time and, if it has a count, the time left; the step's name is cut to fit in columns."""
+        spent = self._clock() - self._begin
+        count = _COUNT.search(self._step)
+        name = self._step[: count.start()] if count else self._step
+        rest = f"{self._step[len(name) :]}: {_duration(spent)}"
+        if count and int(count[1]):
+            rest += f", about {_duration(spent * (int(count[2]) - int(count[1])) / int(count[1]))} left"
+        if columns and len(name) + len(rest) > columns:
+            name = f"{name[: max(columns - len(rest) - 1, 0)]}…"
+        return name + rest
+
+    def show(self) -> None:
+        """Update the terminal; call about once a second."""
+        spent = self._clock() - self._begin
+        if not self._step or spent < _SHORT_SECONDS:
+            self.close()
+        elif in_notebook():
+            if spent - self._printed > _BAR_SECONDS:
+                self._printed = spent
+                self._show_bar()
+        elif self._terminal.is_terminal:
+            if self._live is None:
+                # Without a thread: models are compiled in a fork of this process.
+                self._live = Live(console=self._terminal, auto_refresh=False, transient=True)
+                self._live.start()
+            self._live.update(Text(self.text(self._terminal.width), style="dim"), refresh=True)
+        elif self._printed < 0 or spent - self._printed > max(_LINE_SECONDS, self._printed / 4):
+            # Less often the longer it takes, to keep logs short.
+            self._printed = spent
+            self._terminal.print(self.text(), soft_wrap=True)
+
+    def _show_bar(self) -> None:
+        from IPython.display import HTML, display
+
+        count = _COUNT.search(self._step)
+        values = f'value="{count[1]}" max="{count[2]}"' if count else ""
+        bar = HTML(f"<progress {values}></progress> {html.escape(self.text())}")
+        if self._bar:
+            self._bar.update(bar)
+        else:
+            self._bar = display(bar, display_id=True)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def in_notebook() -> bool:
+    """True in a kernel, such as Jupyter's."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return hasattr(shell, "kernel")
+
+
+def count(items: Sequence[_ItemT], name: str) -> Iterator[_ItemT]:
+    """Yield items; a notebook shows how many of them are done, and the time left."""
+    with closing(ProgressLine(f"{name}: 0 of {len(items)}")) as line:
+        for number, item in enumerate(items, 1):
+            yield item
+            line.begin(f"{name}: {number} of {len(items)}")
+            if in_notebook():
+                line.show()
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a package: sources, build files, examples, licence and README."""
+"""Write a package: sources, build files, examples, licence, README, and ``metadata.json``.
 
+The latter has Model Library Format 7 (TVM's ``model_library_format.py``), and additions under ``utvm``.
+"""
+
+import datetime
+import hashlib
+import importlib.metadata
 import json
 import math
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy.typing as npt
 
+from utvm import version
 from utvm.base.text import quoting, templates
 from utvm.compiler import Model, Target, bounded, c_files, compile_model, load
-from utvm.compiler.library import Library, Tensor
+from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package import read
-from utvm.compiler.package.metadata import RunStack, metadata
+from utvm.compiler.package.read import ALIGNMENT, Terms
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError
 
@@ -33,6 +41,23 @@ _PRINTED = dict.fromkeys(("bool", "int8", "int16", "int32"), ("%ld", "long"))
 _PRINTED |= dict.fromkeys(("uint8", "uint16", "uint32"), ("%lu", "unsigned long"))
 _PRINTED |= {"int64": ("%lld", "long long"), "uint64": ("%llu", "unsigned long long")}
 _PRINTED |= {"float32": ("%.9g", "double"), "float64": ("%.17g", "double")}
+
+# An empty parameter file in TVM's NDArray list format: magic number, reserved word, no names, no arrays
+# (src/runtime/file_utils.h of TVM). The weights are in the C sources.
+_NO_PARAMETERS = struct.pack("<4Q", 0xF7E58D4F05049CB7, 0, 0, 0)
+VERSION = 7  # Version of Model Library Format.
+_OWN_VERSION = 2  # Version of the keys under "utvm".
+_CPU = 1  # DLPack's kDLCPU: the only device type of a microcontroller.
+_TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
+
+
+@dataclass(frozen=True)
+class RunStack:
+    """Maximum stack of a run, without interrupts, when compiled by this compiler for this core."""
+
+    bytes: int
+    cpu: str
+    compiler: str
 
 
 def texts(
@@ -126,11 +151,6 @@ def _describe(tensor: Tensor) -> str:
     return f"{quoting.comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
-# An empty parameter file in TVM's NDArray list format: magic number, reserved word, no names, no arrays
-# (src/runtime/file_utils.h of TVM). The weights are in the C sources.
-_NO_PARAMETERS = struct.pack("<4Q", 0xF7E58D4F05049CB7, 0, 0, 0)
-
-
 def write_package(library: Library, path: Path, **contents: Any) -> Path:
     """Write :func:`package_files` as one archive; its only date is the epoch or ``SOURCE_DATE_EPOCH``."""
     read.write_archive(path, package_files(library, **contents), _time())
@@ -206,3 +226,109 @@ def _time() -> int:
     if not output.isdecimal():
         raise ConfigError(f"SOURCE_DATE_EPOCH is {output!r}", "give seconds since 1970")
     return int(output)
+
+
+def metadata(
+    library: Library, model: Model, terms: Terms, *, time: int, misra: Mapping[str, int] | None, stack: RunStack | None
+) -> dict[str, object]:
+    """Return the content of ``metadata.json``."""
+    moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
+    return {
+        "version": VERSION,
+        "modules": {
+            library.name: {
+                "model_name": library.name,
+                "export_datetime": moment.strftime("%Y-%m-%d %H:%M:%SZ"),
+                "style": "full-model",
+                "target": ["c"],
+                "executors": [library.executor],
+                "memory": _memory(library),
+                "external_dependencies": [],
+            }
+        },
+        "utvm": _own(library, model, terms)
+        | ({} if misra is None else {"misra": dict(misra)})
+        | ({} if stack is None else {"stack": asdict(stack)}),
+    }
+
+
+def _memory(library: Library) -> dict[str, object]:
+    workspaces = {call.function: 0 for call in library.calls if call.function != "memcpy"}
+    for block in library.blocks:
+        if block.kind == "workspace" and library.calls[block.first].function in workspaces:
+            function = library.calls[block.first].function
+            workspaces[function] = max(workspaces[function], block.size)
+    memory: dict[str, object] = {
+        "functions": {
+            "main": [
+                {
+                    "device": _CPU,
+                    # One arena that includes inputs and outputs; io_size_bytes counts these again.
+                    "workspace_size_bytes": library.arena_bytes,
+                    "constants_size_bytes": library.weights_bytes,
+                    "io_size_bytes": sum(tensor.size_bytes for tensor in (*library.inputs, *library.outputs)),
+                    "inputs": _by_name(library.inputs),
+                    "outputs": _by_name(library.outputs),
+                }
+            ],
+            "operator_functions": [
+                {"function_name": function, "workspace": [{"device": _CPU, "workspace_size_bytes": size}]}
+                for function, size in workspaces.items()
+            ],
+        }
+    }
+    if library.executor == "graph":
+        memory["sids"] = [
+            {"storage_id": number, "size_bytes": block.size}
+            | ({"input_binding": block.tensor} if block.kind == "input" else {})
+            for number, block in enumerate(library.blocks)
+        ]
+    return memory
+
+
+def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
+    by_name: dict[str, object] = {}
+    for number, tensor in enumerate(tensors):
+        name = tensor.name if tensor.name not in by_name else f"{tensor.name}#{number}"
+        by_name[name] = {"dtype": tensor.dtype, "size": tensor.size_bytes}
+    return by_name
+
+
+def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
+    return {
+        "version": _OWN_VERSION,
+        "generator": {"utvm": version.VERSION, **{package: importlib.metadata.version(package) for package in _TOOLS}},
+        "model": {
+            "format": model.format,
+            "sha256": hashlib.sha256(model.content).hexdigest(),
+            "bytes": len(model.content),
+        },
+        "library_sha256": library.digest,
+        "sources": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(library.sources.items())},
+        "target": library.target.fields,
+        "regions": [
+            {"name": arena.region, "bytes": arena.size_bytes, "alignment": ALIGNMENT} for arena in library.arenas
+        ],
+        "lower_bound_bytes": library.lower_bound_bytes,
+        "inputs": _placements(library.inputs, library.input_places),
+        "outputs": _placements(library.outputs, library.output_places),
+        "calls": [asdict(call) for call in library.calls],
+        "plan": [asdict(block) for block in library.blocks],
+        "float_leftovers": [asdict(leftover) for leftover in library.leftovers],
+        "licenses": {"code": terms.code_license, "weights": terms.weights_license},
+    }
+
+
+def _placements(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": tensor.name,
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "bytes": tensor.size_bytes,
+            "scaling": asdict(tensor.scaling) if tensor.scaling else None,
+            "region": place.region,
+            "offset": place.offset,
+        }
+        for tensor, place in zip(tensors, places, strict=True)
+    ]

@@ -10,7 +10,7 @@ from utvm.base.storage.files import check_readable
 from utvm.compiler import bounded, refusal
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
-from utvm.compiler.read import packaging, relax_file, tflite_graph, torch_file
+from utvm.compiler.read import exported_file, packaging, tflite_graph
 from utvm.errors import ConfigError, UtvmError, did_you_mean
 
 MAX_FILE_BYTES = 1 << 28  # Larger files are refused unread: no microcontroller holds a thousandth of it.
@@ -29,7 +29,7 @@ def load(
     Supported: TensorFlow Lite; ONNX, with external weight files; a Relax module as TVM's JSON; the
     first two in gzip or an archive, and TensorFlow Lite as an array in C; and, with
     ``run_python``, a Python program ``NAME.py`` that builds a Relax module (see
-    :func:`utvm.compiler.read.relax_file.from_python`) or an archive ``NAME.pt2`` of ``torch.export``.
+    :func:`utvm.compiler.read.exported_file.from_python`) or an archive ``NAME.pt2`` of ``torch.export``.
     Args:
         run_python: allow the last two, which run with all of this process's rights.
         shapes: of inputs of an ONNX model, or of TFLite's, with sizes left open by the file.
@@ -80,15 +80,15 @@ def _other_than_onnx(
 ) -> Model | None:
     if content[4:8] == tflite_graph.IDENTIFIER:
         return tflite_graph.from_tflite(content, name, origin, shapes)
-    if content.startswith(torch_file.ARCHIVE):
-        torch_file.check_archive(content, origin)
+    if content.startswith(exported_file.ARCHIVE):
+        exported_file.check_archive(content, origin)
         _check_permission(path, ".pt2", run_python, "a PyTorch archive, which may hold a program")
-        return torch_file.from_archive(content, name, origin)
-    if relax_file.is_relax_json(content):
-        return relax_file.from_json(content, name, origin)
+        return exported_file.from_archive(content, name, origin)
+    if exported_file.is_relax_json(content):
+        return exported_file.from_json(content, name, origin)
     if path.suffix == ".py":
         _check_permission(path, ".py", run_python, "a Python program")
-        return relax_file.from_python(path, name, origin)
+        return exported_file.from_python(path, name, origin)
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from utvm.base.storage.config import read_yaml
-from utvm.compiler.read import tflite_graph, torch_file
+from utvm.compiler.read import exported_file, tflite_graph
 from utvm.errors import ConfigError
 
 _MAX_BYTES = 1 << 28
@@ -61,7 +61,7 @@ def _refuse(
 def _inner(origin: str, suffix: str, content: bytes) -> bytes | None:
     if content.startswith(b"\x1f\x8b"):
         return _uncompress(origin, content)
-    if content.startswith(torch_file.ARCHIVE):
+    if content.startswith(exported_file.ARCHIVE):
         return _from_archive(origin, content)
     if b"\0" in content or len(content) > _MAX_TEXT:
         return None
@@ -93,7 +93,7 @@ def _from_archive(origin: str, content: bytes) -> bytes | None:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             names = [member.filename for member in members]
-            if any(name.endswith(torch_file.MARKS) for name in names):
+            if any(name.endswith(exported_file.MARKS) for name in names):
                 return None
             chosen = [member for member in members if _MODELS.search(member.filename)]
             models = {member.filename: _model(origin, archive, member) for member in chosen}
