@@ -17,7 +17,7 @@ from tests.portions import by_day
 from utvm.paths import ROOT
 
 _COMMANDS = (
-    ("cache.size",),
+    ("cache.prune", "--dry-run"),
     ("doctor",),
     ("farm.list",),
     ("model.run", "models/digits/digits.onnx", "--board", "host"),
@@ -37,12 +37,12 @@ class _Account:
     variables: Mapping[str, str] = field(default_factory=dict)
     starter: Sequence[str] = ()
     without: Sequence[str] = ()
-    works: Sequence[str] = ("cache.size", "doctor", "model.run", "hil")
+    works: Sequence[str] = ("cache.prune", "doctor", "model.run", "hil")
 
 
 _ACCOUNTS = {
     "no HOME": _Account(starter=_STRANGER, without=("HOME",), works=("doctor",)),
-    "HOME is /": _Account({"HOME": "/"}, starter=_STRANGER, works=("cache.size", "doctor")),
+    "HOME is /": _Account({"HOME": "/"}, starter=_STRANGER, works=("cache.prune", "doctor")),
     "HOME is a file": _Account({"HOME": "{folder}/file"}, works=()),
     "unknown user, another's checkout": _Account({"HOME": "{folder}/home"}, starter=_STRANGER),
     "proxy, LANG=C, long TMPDIR": _Account(

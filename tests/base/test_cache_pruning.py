@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -104,10 +105,8 @@ def test_commands_report_size_and_removed_entries(tmp_path: Path) -> None:
     fill(folder)
     _age(folder, 40)
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    size = inv("cache.size", **environment)
-    assert (size.returncode, "images for boards" in size.stdout, "40 days" in size.stdout) == (0, True, True)
     dry_run = inv("cache.prune", "--dry-run", **environment)
-    assert "firmware: 1 entries" in dry_run.stdout
+    assert re.search("firmware +images for boards +1 +0.0 +40 days", dry_run.stdout)
     assert "would be removed" in dry_run.stdout
     report = json.loads(inv("cache.prune", "--dry-run", "--json", **environment).stdout)
     assert (report["removed"], report["kinds"]["firmware"]["entries"]) == (False, 1)

@@ -260,7 +260,7 @@ def test_command_prints_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     victim.write_bytes(_CONTENT)
     _KINDS[kind](tmp_path / "utvm", victim)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    completed = inv("cache.size")
+    completed = inv("cache.prune", "--dry-run")
     assert completed.returncode == ExitCode.USAGE, completed.stderr
     assert "Traceback" not in completed.stderr
     assert f"error: {tmp_path / 'utvm'}: is not used as the cache: it is a" in completed.stderr

@@ -155,7 +155,7 @@ def test_parse_error_is_one_message_with_a_hint(words: list[str], message: str) 
         (["board.list"], "boards"),
         (["board.show", "stm32f746"], "memory"),
         (["board.detect"], "probes"),
-        (["cache.size"], "kinds"),
+        (["cache.prune", "--dry-run"], "kinds"),
         (["doctor"], "findings"),
     ],
 )

@@ -32,7 +32,7 @@ _EMULATED = ("--virtual", "--board")  # These take long: nightly.
 _TABLES = {
     "board_list": [("board.list",)],
     "board_show": [("board.show", "stm32f746"), ("board.detect",)],
-    "cache": [("cache.size",)],
+    "cache": [("cache.prune", "--dry-run")],
     "firmware": [("firmware.size", _INT8, "--board", "stm32f746")],
     "model_compare": [("model.compare", "LONG", "--boards", "host", "--output", "OUT/c.svg")],
     "model_eval": [("model.eval", "LONG", "--board", "host", "--samples", _SAMPLES, "--labels")],

@@ -51,7 +51,6 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "board.show": ("stm32f746",),
     "board.virtual": ("--board", "stm32f746", "--port", "0"),
     "cache.prune": ("--dry-run",),
-    "cache.size": (),
     "docker.build": ("--export-only", *_NOWHERE),
     "docker.run": ("true",),
     "docs.site": ("--output", "OUT/site"),
@@ -170,7 +169,7 @@ def _write_inputs(folder: Path) -> None:
 )
 def test_closed_output_is_not_a_failed_test(around: str, message: str, tmp_path: Path) -> None:
     command = (
-        f"{sys.executable} -m utvm hil --suite test_none.py" if message else f"{sys.executable} -m utvm cache.size"
+        f"{sys.executable} -m utvm hil --suite test_none.py" if message else f"{sys.executable} -m utvm board.list"
     )
     completed = subprocess.run(
         ["sh", "-c", around.format(command)],

@@ -32,7 +32,7 @@ _COMMANDS: Sequence[tuple[str, int, int]] = (
     ("--version", 0, 2),
     ("board.list", 0, 3),
     ("board.show stm32f746", 0, 2),
-    ("cache.size", 0, 3),
+    ("cache.prune --dry-run", 0, 3),
     ("board.show nosuch", 2, 2),
     ("model.run nosuch.onnx --board host", 2, 2),
     ("right", 0, 3),

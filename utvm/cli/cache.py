@@ -22,39 +22,27 @@ _DAY = 86_400
 _MB = 1_000_000
 
 
-def size() -> None:
-    kinds, now = _by_kind(cache.entries()), time.time()
-    days = {kind: max(0, (now - min(entry.used for entry in entries)) / _DAY) for kind, entries in kinds.items()}
-    OUT.table(
-        *("kind", "what", ">entries", ">MB", ">oldest"),
-        rows=[
-            (kind, _KINDS.get(kind, ""), len(entries), f"{_bytes(entries) / _MB:.1f}", f"{days[kind]:.0f} days")
-            for kind, entries in kinds.items()
-        ],
-    )
-    total = sum(map(_bytes, kinds.values()))
-    OUT.print(f"{total / _MB:.1f} MB in {cache_root()}; ./inv cache.prune removes old entries")
-    content = {
-        kind: {"entries": len(entries), "bytes": _bytes(entries), "oldest_days": round(days[kind], 1)}
-        for kind, entries in kinds.items()
-    }
-    OUT.results({"folder": str(cache_root()), "kinds": content})
-
-
 def prune(older_than: int, dry_run: bool) -> None:
     if older_than < 0:
         raise errors.ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
     try:
-        kinds = _by_kind(cache.prune(older_than * _DAY, dry_run))
+        kinds, now = _by_kind(cache.prune(older_than * _DAY, dry_run)), time.time()
     except OSError as error:
         raise errors.ConfigError(
             f"{cache_root()}: the cache cannot be written: {error.strerror}", "check its permissions"
         ) from error
-    for kind, removed in kinds.items():
-        OUT.print(f"{kind}: {len(removed)} entries, {_bytes(removed) / _MB:.1f} MB")
+    days = {kind: max(0, (now - min(entry.used for entry in removed)) / _DAY) for kind, removed in kinds.items()}
+    rows = [
+        (kind, _KINDS.get(kind, ""), len(removed), f"{_bytes(removed) / _MB:.1f}", f"{days[kind]:.0f} days")
+        for kind, removed in kinds.items()
+    ]
+    OUT.table("kind", "content", ">entries", ">MB", ">oldest", rows=rows)
     total, verb = sum(map(_bytes, kinds.values())), "would be removed" if dry_run else "removed"
-    OUT.print(f"{total / _MB:.1f} MB {verb}: not used for {older_than} days and not in use")
-    content = {kind: {"entries": len(removed), "bytes": _bytes(removed)} for kind, removed in kinds.items()}
+    OUT.print(f"{total / _MB:.1f} MB {verb} from {cache_root()}: not used for {older_than} days and not in use")
+    content = {
+        kind: {"entries": len(removed), "bytes": _bytes(removed), "oldest_days": round(days[kind], 1)}
+        for kind, removed in kinds.items()
+    }
     OUT.results({"folder": str(cache_root()), "removed": not dry_run, "kinds": content})
 
 

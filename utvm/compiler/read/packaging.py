@@ -98,7 +98,7 @@ def _from_archive(origin: str, content: bytes) -> bytes | None:
             chosen = [member for member in members if _MODELS.search(member.filename)]
             models = {member.filename: _model(origin, archive, member) for member in chosen}
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, zlib.error):
-        return None  # torch_file reports the problem.
+        return None  # exported_file reports the problem.
     inner = {name: model for name, model in models.items() if model}
     if len(inner) > 1:
         raise ConfigError(f"{origin}: holds {len(inner)} models: {', '.join(inner)}", "unpack it, and name one")
