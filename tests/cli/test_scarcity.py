@@ -57,7 +57,6 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "doctor": (),
     "env.archive": ("--output", "OUT/archive", *_NOWHERE),
     "env.audit": ("--advisories", "IN"),
-    "env.diff": (),
     "env.lock": _NOWHERE,
     "firmware.build": (*_MODEL, "--board", "stm32f746", "--output", "OUT/f.elf", "--input", "IN/x.npy"),
     "firmware.flash": (*_BOARD, "--elf", "IN/f.elf"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import inv
 from tests.environment.lock_maker import deb, debian_lock, pylock
 from utvm.environment import debian, python_lock
 from utvm.environment.locked import describe, load_lock_files
@@ -201,6 +202,14 @@ def test_difference_of_locks_is_described(tmp_path: Path) -> None:
         "Debian's indices: of 2026-01-01 12:00, now of 2026-01-02 12:00",
     ]
     assert describe(old, old) == []
+
+
+def test_command_prints_the_differences_of_other_locks(tmp_path: Path) -> None:
+    old, _ = _states(tmp_path)
+    completed = inv("env.lock", "--since", old)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert {"Debian: gone 1.0-1 is gone", "Python: a 1 is gone"} <= set(completed.stdout.splitlines())
+    assert inv("env.lock", "--since", PROVISION).stdout == "no difference\n"
 
 
 def test_comparison_with_nothing_is_an_error(tmp_path: Path) -> None:

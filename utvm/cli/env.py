@@ -22,7 +22,10 @@ from utvm.paths import PROVISION
 _MB = 1_000_000
 
 
-def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool) -> None:
+def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool, since: str) -> None:
+    if since:
+        _print_changes(since)
+        return
     if verify:
         _verify(source)
         return
@@ -55,7 +58,15 @@ def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool) -> 
         OUT.print(line)
     OUT.print(f"{counts['debian']} Debian packages, {counts['python']} Python packages")
     OUT.print(f"environment {locked.digest}")
-    OUT.print("./inv env.diff HEAD provision shows what changed")
+    OUT.print("./inv env.lock --since HEAD shows what changed")
+
+
+def _print_changes(since: str) -> None:
+    lines = describe(since, str(PROVISION))
+    OUT.results({"differences": lines})
+    for line in lines:
+        OUT.print(line)
+    OUT.print(f"{len(lines)} differences" if lines else "no difference")
 
 
 def _verify(source: choices.MirrorChoice) -> None:
@@ -109,14 +120,6 @@ def audit(advisories: str, max_age: int, accepted: str) -> errors.ExitCode:
     summary = f"advisories that apply: {len(known.findings)}" if known.findings else "no known advisory applies"
     OUT.print(f"{summary}, {len(known.accepted)} accepted" if known.accepted else summary)
     return errors.ExitCode.FAILED if known.findings else errors.ExitCode.PASSED
-
-
-def diff(old: str, new: str) -> None:
-    lines = describe(old, new)
-    OUT.results({"differences": lines})
-    for line in lines:
-        OUT.print(line)
-    OUT.print(f"{len(lines)} differences" if lines else "no difference")
 
 
 def archive(source: choices.MirrorChoice, output: str) -> None:
