@@ -19,39 +19,16 @@ from pathlib import Path, PurePosixPath
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 import utvm
+from utvm.base.storage.config import read_yaml
 from utvm.environment.debian import DebianLock, DebianPackage
 from utvm.environment.python_lock import Wheel
 
 _DOC = "usr/share/doc"
 _FORMAT = re.compile(r"^Format:\s*\S*copyright-format/1\.0", re.MULTILINE)
 _LICENSE = re.compile(r"^License:[ \t]*(\S.*)$", re.MULTILINE)
-# Names of the copyright format that differ from SPDX's.
-_SHORT = {
-    "apache": "Apache-2.0",
-    "apache-2": "Apache-2.0",
-    "artistic": "Artistic-1.0",
-    "artistic-2": "Artistic-2.0",
-    "bsd-2-clause": "BSD-2-Clause",
-    "bsd-3-clause": "BSD-3-Clause",
-    "bsd-4-clause": "BSD-4-Clause",
-    "bsl-1": "BSL-1.0",
-    "cc0": "CC0-1.0",
-    "expat": "MIT",
-    "isc": "ISC",
-    "perl": "Artistic-1.0-Perl OR GPL-1.0-or-later",
-    "zlib": "Zlib",
-}
 _GNU = re.compile(r"(A?GPL|LGPL|GFDL)-(NIV-)?(\d(?:\.\d)?)(\+)?", re.IGNORECASE)
 _EXCEPTION = re.compile(r"(\S+) with (\S+) exception", re.IGNORECASE)
-# Classifiers that mean one licence, not a family.
-_CLASSIFIED = {
-    "MIT License": "MIT",
-    "Apache Software License": "Apache-2.0",
-    "ISC License (ISCL)": "ISC",
-    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
-    "GNU General Public License v2 (GPLv2)": "GPL-2.0-only",
-    "The Unlicense (Unlicense)": "Unlicense",
-}
+_NAMES = read_yaml(Path(__file__).with_name("licences.yaml"))[0]
 
 
 @dataclass(frozen=True)
@@ -90,8 +67,8 @@ def wheel_licences(file: Path) -> PackageLicences:
     licences = sorted(
         {line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License ::")} - {"OSI Approved"}
     )
-    if licences and all(licence in _CLASSIFIED for licence in licences):
-        return PackageLicences(" AND ".join(_CLASSIFIED[licence] for licence in licences))
+    if licences and all(licence in _NAMES["classifiers"] for licence in licences):
+        return PackageLicences(" AND ".join(_NAMES["classifiers"][licence] for licence in licences))
     first = str(metadata.get("License", "")).strip().partition("\n")[0]
     names = tuple(filter(None, dict.fromkeys((*licences, first if len(first) <= 80 else ""))))
     return PackageLicences(
@@ -136,7 +113,7 @@ def _short(name: str) -> str:
     if match := _EXCEPTION.fullmatch(name):
         base = _short(match[1])
         return _canonical(f"{base} WITH {match[2]}") or _canonical(f"{base} WITH {match[2]}-exception")
-    return _SHORT.get(name.lower()) or _canonical(name)
+    return _NAMES["debian"].get(name.lower()) or _canonical(name)
 
 
 def _canonical(text: str) -> str:

@@ -17,11 +17,10 @@ _MOST_SECTORS = 1 << 16
 _MOST_BYTES = 1 << 29  # An eighth of the addresses is an area of the architecture, not a memory.
 _MOST_LINES = 480  # Of Armv8-M's interrupt controller.
 _YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
-# Core, bits of its floating-point unit, and the toolchain's row of both.
-_CPUS: Mapping[tuple[str, int], str] = {
+# Core, bits of its floating-point unit, and the toolchain's row of both. A row without bits also fits a core with them.
+CPUS: Mapping[tuple[str, int], str] = {
     ("CM0", 0): "cortex-m0",
     ("CM0+", 0): "cortex-m0plus",
-    ("CM0PLUS", 0): "cortex-m0plus",
     ("CM1", 0): "cortex-m0",
     ("CM3", 0): "cortex-m3",
     ("CM4", 0): "cortex-m4",
@@ -31,6 +30,8 @@ _CPUS: Mapping[tuple[str, int], str] = {
     ("CM23", 0): "cortex-m23",
     ("CM33", 0): "cortex-m33",
     ("CM33", 32): "cortex-m33-fpv5-sp",
+    ("CM55", 32): "cortex-m55-mve",
+    ("CM55", 64): "cortex-m55-mve",
 }
 
 
@@ -120,7 +121,7 @@ def add_registers(chip: Chip, root: Element) -> Chip:
     cpu = root.find("cpu")
     if cpu is not None and not chip.sure:
         bits = 0 if not _is_set(cpu, "fpuPresent") else 64 if _is_set(cpu, "fpuDP") else 32
-        core = _CPUS.get(((cpu.findtext("name") or "").strip(), bits))
+        core = CPUS.get(((cpu.findtext("name") or "").strip().replace("PLUS", "+"), bits))
         chip = replace(chip, cpu=core or chip.cpu, sure=core is not None)
     return replace(chip, interrupts=interrupts_of(root) or chip.interrupts)
 

@@ -19,33 +19,16 @@ from utvm.boards.described import chip
 from utvm.errors import ConfigError
 
 _HINT = "give a .pdsc, a .pack, or a target file of probe-rs"
-# Core, floating-point unit, and the toolchain's row of both. A row without an FPU also runs on a core with one.
-_CPUS: Mapping[tuple[str, str], str] = {
-    ("Cortex-M0", ""): "cortex-m0",
-    ("Cortex-M0+", ""): "cortex-m0plus",
-    ("Cortex-M1", ""): "cortex-m0",
-    ("Cortex-M3", ""): "cortex-m3",
-    ("Cortex-M4", ""): "cortex-m4",
-    ("Cortex-M4", "SP_FPU"): "cortex-m4-fpv4-sp",
-    ("Cortex-M7", "SP_FPU"): "cortex-m7-fpv5-sp",
-    ("Cortex-M7", "DP_FPU"): "cortex-m7-fpv5-d16",
-    ("Cortex-M23", ""): "cortex-m23",
-    ("Cortex-M33", ""): "cortex-m33",
-    ("Cortex-M33", "SP_FPU"): "cortex-m33-fpv5-sp",
-    ("Cortex-M55", "SP_FPU"): "cortex-m55-mve",
-    ("Cortex-M55", "DP_FPU"): "cortex-m55-mve",
-}
 # Cores without a row that run the code of another one, but have another number in CPUID.
 _LIKE: Mapping[str, str] = {
-    "SC000": "Cortex-M0",
-    "SC300": "Cortex-M3",
-    "Cortex-M35P": "Cortex-M33",
-    "Star-MC1": "Cortex-M33",
-    "Cortex-M52": "Cortex-M55",
-    "Cortex-M85": "Cortex-M55",
+    "SC000": "CM0",
+    "SC300": "CM3",
+    "Cortex-M35P": "CM33",
+    "Star-MC1": "CM33",
+    "Cortex-M52": "CM55",
+    "Cortex-M85": "CM55",
 }
-_NO_UNIT = ("", "0", "NO_FPU")
-_UNITS = {"1": "SP_FPU", "FPU": "SP_FPU"}
+_FPU_BITS = {"": 0, "0": 0, "NO_FPU": 0, "1": 32, "FPU": 32, "SP_FPU": 32, "DP_FPU": 64}
 _YES = ("1", "true")
 _LEVELS = ("subFamily", "device", "variant")
 # FlashDevice up to its sectors: version, name, kind, address, size, page, reserved, erased byte, two timeouts.
@@ -143,12 +126,13 @@ def _devices(
 def _chip(pack: _Pack, name: str, levels: list[Element]) -> chip.Chip:
     processor = _processor(levels)
     core, unit = processor.get("Dcore", ""), processor.get("Dfpu", "")
-    unit = "" if unit in _NO_UNIT else _UNITS.get(unit, unit)
-    like = _LIKE.get(core, core)
-    cpu = _CPUS.get((like, unit)) or _CPUS.get((like, ""))
+    bits, short = _FPU_BITS.get(unit, -1), core.replace("Cortex-M", "CM")
+    like = _LIKE.get(core, short)
+    cpu = chip.CPUS.get((like, bits)) or chip.CPUS.get((like, 0))
     if cpu is None:
+        described = f"{core or 'a core without a name'} {unit if bits else ''}".rstrip()
         raise ConfigError(
-            f"{pack.path}: {name}: there is no row for {core or 'a core without a name'} {unit}".rstrip(),
+            f"{pack.path}: {name}: there is no row for {described}",
             "add one to toolchains/arm-none-eabi.yaml, as docs/porting.md explains",
         )
     if cpu == "cortex-m33" and processor.get("Ddsp") == "DSP":
@@ -163,7 +147,7 @@ def _chip(pack: _Pack, name: str, levels: list[Element]) -> chip.Chip:
     interrupts = chip.interrupts_of(chip.read_xml(pack.path / svd[0], svd[1])) if svd else None
     target = re.sub(r"[^a-z0-9]+", "_", name.lower())  # pyOCD's name of a target of a pack
     small = functools.partial(_small_pack, pack, levels)
-    return chip.Chip(name, cpu, (core, unit) in _CPUS, memory, interrupts, pack.path.name, target, small)
+    return chip.Chip(name, cpu, (short, bits) in chip.CPUS, memory, interrupts, pack.path.name, target, small)
 
 
 def _small_pack(pack: _Pack, levels: list[Element]) -> bytes:
