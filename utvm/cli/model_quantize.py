@@ -66,7 +66,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     write_whole(path, content)
     error = distance(after, before)
     OUT.table(
-        *("operator", "makes", ">signal to noise"),
+        (("operator", "makes", ">signal to noise")),
         rows=[
             (layer.operator, layer.tensor, "exact" if layer.snr_db == math.inf else f"{layer.snr_db:.1f} dB")
             for layer in layers

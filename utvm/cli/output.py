@@ -47,7 +47,7 @@ class Output(terminal.Terminal):
         elif self.json_target:
             write_whole(Path(self.json_target), as_json(content))
 
-    def table(self, *headings: str, rows: Iterable[Sequence[object]], show_header: bool = True) -> None:
+    def table(self, headings: Sequence[str], *, rows: Iterable[Sequence[object]], show_header: bool = True) -> None:
         """Print rows as a table; a heading that begins with ``>`` right-aligns its column."""
         table = Table(box=None, show_header=show_header)
         for heading in headings:
