@@ -26,7 +26,16 @@ CYCLES = "cycles"
 _CHIP_KEYS = ("interrupts", "memory", "layout")
 _NOT_PROCESS_KEYS = (
     *_CHIP_KEYS,
-    *("console", "port", "cycle_counter", "counter_hz", "start", "physical", "virtual", "settings", "silicon", "logic"),
+    "console",
+    "port",
+    "cycle_counter",
+    "counter_hz",
+    "start",
+    "physical",
+    "virtual",
+    "settings",
+    "silicon",
+    "logic",
 )
 
 

@@ -70,7 +70,10 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
             (("what", "of", "board", "was", "is", "commits")),
             rows=[
                 (
-                    *(change.what, change.name, change.board, *_values(change)),
+                    change.what,
+                    change.name,
+                    change.board,
+                    *_values(change),
                     "..".join((commit or "none")[:10] for commit in (change.last, change.first)),
                 )
                 for change in changed
@@ -113,8 +116,13 @@ def _show_flaky(since: str) -> None:
             (("test", "board", "commit", ">passed", ">failed", ">flaky", "failed in")),
             rows=[
                 (
-                    *(test.test, test.board, test.commit[:10], test.passed, test.failed),
-                    *(f"{100 * test.probability:.1f} %", "\n".join(test.runs[-3:])),
+                    test.test,
+                    test.board,
+                    test.commit[:10],
+                    test.passed,
+                    test.failed,
+                    f"{100 * test.probability:.1f} %",
+                    "\n".join(test.runs[-3:]),
                 )
                 for test in flaky
             ],
@@ -129,9 +137,12 @@ def _show_last_good(test: str, board: str) -> None:
         (("board", "now", "last passed", "commit", "first failed", "commit")),
         rows=[
             (
-                *(state.board, state.now),
-                *(readable_time(state.good_at or "never"), (state.good or "")[:10]),
-                *(readable_time(state.bad_at or ""), (state.bad or "")[:10]),
+                state.board,
+                state.now,
+                readable_time(state.good_at or "never"),
+                (state.good or "")[:10],
+                readable_time(state.bad_at or ""),
+                (state.bad or "")[:10],
             )
             for state in states
         ],

@@ -60,9 +60,12 @@ def _print(rows: Sequence[Row]) -> None:
         (("model", "board", ">one run", "time", ">flash", ">RAM", ">accuracy")),
         rows=[
             (
-                *(row.model, row.board),
+                row.model,
+                row.board,
                 "does not fit" if row.why else f"{row.count:,} {row.unit}" if row.count else "",
-                *(row.time, row.flash_bytes, row.ram_bytes),
+                row.time,
+                row.flash_bytes,
+                row.ram_bytes,
                 "" if row.accuracy is None else f"{row.accuracy:.1%}",
             )
             for row in rows

@@ -74,7 +74,11 @@ def _print(profile: Profile, board: boards.Board) -> None:
     waits = (f">{name}" for name in profile.waits)
     rows = [
         (
-            *(str(step.number), ", ".join(step.makes), step.function, step.count, time(step.count)),
+            str(step.number),
+            ", ".join(step.makes),
+            step.function,
+            step.count,
+            time(step.count),
             *step.waits.values(),
             f"{100 * profile.share(step):.1f} %",
             f"{step.count / step.macs:.2f}" if step.macs else "",

@@ -57,8 +57,11 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
         step("a second evaluator")
         agreement = _compare_evaluators(model, samples[:1], before[:1])
         quantised = quantize(
-            *(float_model, _CountedSamples(samples, step, "ranges of tensors"), KINDS[request.to]),
-            *(request.calibration, request.least_snr),
+            float_model,
+            _CountedSamples(samples, step, "ranges of tensors"),
+            KINDS[request.to],
+            request.calibration,
+            request.least_snr,
         )
         after = model_outputs(quantised, _CountedSamples(samples, step, "outputs after"))
         layers = costs(float_model, quantised, _CountedSamples(samples[:_SOME], step, "errors of layers"))

@@ -382,7 +382,10 @@ def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[Acce
     unused = [item for item in acceptances if not any(map(item.matches, (*debian.findings, *python)))]
     expired = [item for item in acceptances if item.until < today and item not in unused]
     return Audit(
-        *(remaining, accepted, expired, unused),
+        remaining,
+        accepted,
+        expired,
+        unused,
         (
             f"Debian: {len(packages)} packages; {debian.tracked} of their sources are tracked for {release} "
             f"({fetched:%Y-%m-%d}); not listed: {debian.unimportant} that Debian calls unimportant, "

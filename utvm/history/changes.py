@@ -282,8 +282,12 @@ def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
     names = dict(history.execute("select test, id from test").fetchall())
     return [
         Flicker(
-            *(names[row["test"]], f"{row['kind'].upper()} {row['name']}", row["commit_"]),
-            *(row["passed"], row["failed"], format_time(row["last"])),
+            names[row["test"]],
+            f"{row['kind'].upper()} {row['name']}",
+            row["commit_"],
+            row["passed"],
+            row["failed"],
+            format_time(row["last"]),
             runs=tuple(sorted(row["runs"].split(","))),
         )
         for row in sorted(rows, key=lambda row: (-row["failed"], names[row["test"]]))
@@ -349,7 +353,11 @@ def test_state(history: sqlite3.Connection, board: Row, test: int, name: str) ->
     good = find("0", 0, "desc")
     bad = find("1", good["started"] if good else 0, "asc") if now["outcome"] else None
     return LastGood(
-        *(name, board_label(board), board["name"], board["kind"], "failed" if now["outcome"] else "passed"),
+        name,
+        board_label(board),
+        board["name"],
+        board["kind"],
+        "failed" if now["outcome"] else "passed",
         *((good["commit_"], format_time(good["started"])) if good else (None, None)),
         *((bad["commit_"], format_time(bad["started"]), bad["run_id"]) if bad else (None, None, None)),
         *((bad["night"], bad["message"] or "") if bad else (None, "")),

@@ -358,7 +358,9 @@ def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
             states.setdefault(row["test"], []).append(state)
     rows = [
         TestRow(
-            *(test, names[test], tuple(flicker for flicker in flickers if flicker.test == names[test])),
+            test,
+            names[test],
+            tuple(flicker for flicker in flickers if flicker.test == names[test]),
             tuple(sorted(on_boards, key=lambda state: (state.now != "failed", state.board))),
         )
         for test, on_boards in states.items()

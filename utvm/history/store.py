@@ -167,9 +167,17 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
             " (run_id, started, board, commit_, dirty, verdict, trouble, night, probe, place, holder)"
             " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(report["run_id"], started, number, source["commit"], source["dirty"]),
-                *(report["verdict"], report["trouble"][:_MESSAGE_LENGTH], report.get("night")),
-                *(board.get("probe"), lease.get("place"), lease.get("holder")),
+                report["run_id"],
+                started,
+                number,
+                source["commit"],
+                source["dirty"],
+                report["verdict"],
+                report["trouble"][:_MESSAGE_LENGTH],
+                report.get("night"),
+                board.get("probe"),
+                lease.get("place"),
+                lease.get("holder"),
             ),
         )
         if not added.rowcount:
@@ -223,8 +231,11 @@ def _add_outcomes(history: sqlite3.Connection, run: int | None, tests: Sequence[
         "insert or replace into outcome values (?, ?, ?, ?, ?)",
         [
             (
-                *(run, known[test["id"]], OUTCOMES.index(test["outcome"])),
-                *(round(test["duration_s"] * 1000), test["message"][:_MESSAGE_LENGTH] or None),
+                run,
+                known[test["id"]],
+                OUTCOMES.index(test["outcome"]),
+                round(test["duration_s"] * 1000),
+                test["message"][:_MESSAGE_LENGTH] or None,
             )
             for test in worst_last
         ],

@@ -147,8 +147,15 @@ def quantize(
         overrides |= {name: [_SOFTMAX] for name in softmaxes if name not in wide}
     method = quantization.CalibrationMethod.MinMax
     quantizer = quantization.QDQQuantizer(
-        *(prepared, True, False, types["int8"], types[activations]),
-        *(quantization.TensorsData(method, ranges), [], [], operators),
+        prepared,
+        True,
+        False,
+        types["int8"],
+        types[activations],
+        quantization.TensorsData(method, ranges),
+        [],
+        [],
+        operators,
         {"ActivationSymmetric": activations == "int16", "TensorQuantOverrides": overrides},
     )
     with _named_errors("quantise"):

@@ -147,8 +147,15 @@ def profile_of(
     """Combine the counts of each step, and its waits, with the library's metadata."""
     steps = tuple(
         MeasuredStep(
-            *(number, call.function.removeprefix(f"{library.name}_"), call.kind, call.macs, count),
-            *(_live_bytes(library, number), call.writes, call.kernel, floor_of(call, library.target)),
+            number,
+            call.function.removeprefix(f"{library.name}_"),
+            call.kind,
+            call.macs,
+            count,
+            _live_bytes(library, number),
+            call.writes,
+            call.kernel,
+            floor_of(call, library.target),
             _split(count, {name: values[number] for name, values in (waits or {}).items()}),
             call.reads,
         )

@@ -138,7 +138,7 @@ def start_rpc(
             connection.write_memory(connection.board.selected_wait, struct.pack("<I", number))
 
         waits = count_waits if is_modelled else None
-        yield RpcBoard(*(description, connection.count_unit, connect, restart, connection.check, program_logic, waits))
+        yield RpcBoard(description, connection.count_unit, connect, restart, connection.check, program_logic, waits)
 
 
 _CPU = struct.pack("<ii", 1, 0)

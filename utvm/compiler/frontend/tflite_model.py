@@ -246,7 +246,9 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             return None if tensor is None or (tensor.data is None and tensor.size) else _array(tensor, real=False)
 
         use = Use(
-            *(operator, known, tuple(tensors[number] for number in operator.outputs)),
+            operator,
+            known,
+            tuple(tensors[number] for number in operator.outputs),
             self.subgraph.content,
             value,
             self.bb,

@@ -138,8 +138,18 @@ def _record(
     if kernel.min() < np.iinfo(kind).min or kernel.max() > np.iinfo(kind).max:
         raise Unfit("weights whose zero point is not 0 do not fit int8")
     return Convolution(
-        *(input_shape, np.ascontiguousarray(kernel.astype(kind)), bias, strides, dilation, padding, depthwise),
-        *(source.zero, goal.quantity.zero, fixed_point.rescale(reals), goal.low, goal.high),
+        input_shape,
+        np.ascontiguousarray(kernel.astype(kind)),
+        bias,
+        strides,
+        dilation,
+        padding,
+        depthwise,
+        source.zero,
+        goal.quantity.zero,
+        fixed_point.rescale(reals),
+        goal.low,
+        goal.high,
     )
 
 

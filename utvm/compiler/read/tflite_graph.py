@@ -101,9 +101,14 @@ def _tensor(table: Table, buffers: Sequence[npt.NDArray[np.uint8] | None], origi
     if dtype == "int4" and data is not None and data.size == (math.prod(shape) + 1) // 2:
         dtype, data = "int8", _from_halves(data)[: math.prod(shape)]
     return TfliteTensor(
-        *(name, shape, _shape(table, 7, name, origin) or shape, dtype, data),
+        name,
+        shape,
+        _shape(table, 7, name, origin) or shape,
+        dtype,
+        data,
         _quantisation(table.table(4), len(shape), name, origin),
-        *(bool(table.integer(5, "<b")), table.has(6)),
+        bool(table.integer(5, "<b")),
+        table.has(6),
     )
 
 

@@ -41,8 +41,15 @@ def address(usb_path: str) -> int:
 def _probe(create: Callable[..., ProbeT], folder: Path, kind: str, vendor: int, product: int) -> ProbeT:
     bus, number = _number(folder, "busnum"), address(folder.name)
     return create(
-        *(kind, vendor, product, _text(folder, "serial"), folder.name, bus, number),
-        *(_text(folder, "product") or f"{vendor:04x}:{product:04x}", _text(folder, "manufacturer") == MAKER),
+        kind,
+        vendor,
+        product,
+        _text(folder, "serial"),
+        folder.name,
+        bus,
+        number,
+        _text(folder, "product") or f"{vendor:04x}:{product:04x}",
+        _text(folder, "manufacturer") == MAKER,
         _problem_of(folder, NODES / f"{bus:03}" / f"{number:03}"),
     )
 

@@ -11,8 +11,16 @@ INCLUDE = Path(__file__).resolve().parent
 """Folder of ``vta.h`` and other public headers."""
 
 CALLS = (
-    *("VTABufferMap", "VTALoadBuffer2D", "VTAStoreBuffer2D", "VTAUopLoopBegin", "VTAUopLoopEnd", "VTAUopPush"),
-    *("VTAPushGEMMOp", "VTAPushALUOp", "VTASynchronize", "VTAFault"),
+    "VTABufferMap",
+    "VTALoadBuffer2D",
+    "VTAStoreBuffer2D",
+    "VTAUopLoopBegin",
+    "VTAUopLoopEnd",
+    "VTAUopPush",
+    "VTAPushGEMMOp",
+    "VTAPushALUOp",
+    "VTASynchronize",
+    "VTAFault",
 )
 """Functions of ``vta.h``. Their symbols contain the configuration, so an operator cannot call another driver."""
 

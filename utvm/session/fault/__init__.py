@@ -80,9 +80,13 @@ class FaultRecord:
             if valid or name == core.stack_pointer
         }
         return cls(
-            *(core.meaning(exception, status), registers, core),
-            *(None if program == _NONE else program, None if step == _NONE else step),
-            *(stack, stack_bytes),
+            core.meaning(exception, status),
+            registers,
+            core,
+            None if program == _NONE else program,
+            None if step == _NONE else step,
+            stack,
+            stack_bytes,
             text.partition(b"\0")[0].decode(errors="replace"),
         )
 
