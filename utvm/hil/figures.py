@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table of the figures reported per model.
+"""The figures reported per model, which ``figures.yaml`` describes.
 
 ``report.json`` and its schema, ``index.html``, ``junit.xml``, the terminal output, the nightly report and
 docs/boards.md are generated from :data:`FIGURES`.
@@ -8,10 +8,12 @@ docs/boards.md are generated from :data:`FIGURES`.
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from utvm.base.storage.config import read_yaml
 from utvm.firmware import Firmware
 from utvm.hil.results import ModelResult
 from utvm.session import RunResult
@@ -52,9 +54,6 @@ class Figure:
         return "-" if value is None else self.render(value)
 
 
-_thousands, _bytes = "{:,}".format, "{:,} B".format
-
-
 def _accuracy(source: ModelRuns) -> float | None:
     if source.labels is None:
         return None
@@ -72,100 +71,25 @@ def _milliseconds(source: ModelRuns) -> float | None:
     return source.firmware.board.milliseconds(_median_count(source), source.runs[0].unit)
 
 
-_NATURAL: Schema = {"type": "integer", "minimum": 0}
-_COUNT: Schema = {"type": ["integer", "null"], "minimum": 1}
+_VALUES: Mapping[str, Callable[[ModelRuns], Any]] = {
+    "samples": lambda source: len(source.runs),
+    "accuracy": _accuracy,
+    "instructions": lambda source: _median_count(source, "instructions"),
+    "modelled_cycles": lambda source: _median_count(source, "modelled cycles"),
+    "cycles": _median_count,
+    "ns": _median_count,
+    "ms": _milliseconds,
+    "ms_error": lambda source: source.firmware.board.error_of(source.runs[0].unit),
+    "flash_bytes": lambda source: source.firmware.flash_bytes,
+    "ram_bytes": lambda source: source.firmware.ram_bytes,
+}
 
-FIGURES: tuple[Figure, ...] = (
-    Figure(
-        "samples",
-        "samples",
-        "Inputs that were run.",
-        {"type": "integer", "minimum": 1},
-        lambda source: len(source.runs),
-        _thousands,
-    ),
-    Figure(
-        "accuracy",
-        "accuracy",
-        "Share of samples classified as labelled; null without labels.",
-        {"type": ["number", "null"], "minimum": 0, "maximum": 1},
-        _accuracy,
-        lambda value: f"{100 * value:.2f} %",
-    ),
-    Figure(
-        "instructions",
-        "instructions per sample",
-        "Virtual boards only: counted exactly, the median over the samples; neither cycles nor time. null without "
-        "a counter.",
-        _COUNT,
-        lambda source: _median_count(source, "instructions"),
-        _thousands,
-        only="virtual",
-    ),
-    Figure(
-        "modelled_cycles",
-        "modelled cycles per sample",
-        "Virtual boards with cycles=model only: the median over the samples.",
-        {"type": "integer", "minimum": 1},
-        lambda source: _median_count(source, "modelled cycles"),
-        _thousands,
-        only="virtual",
-        optional=True,
-    ),
-    Figure(
-        "cycles",
-        "cycles per sample",
-        "Physical boards only: of the chip's core clock, the median over the samples; null without a counter.",
-        _COUNT,
-        _median_count,
-        _thousands,
-        only="physical",
-    ),
-    Figure(
-        "ns",
-        "ns per sample",
-        "Processes only: nanoseconds by the computer's clock, the median over the samples.",
-        _COUNT,
-        _median_count,
-        _thousands,
-        only="process",
-    ),
-    Figure(
-        "ms",
-        "ms per sample",
-        "Time of the cycles at the core clock; modelled, with an error, on a virtual board (docs/time.md).",
-        {"type": "number", "exclusiveMinimum": 0},
-        _milliseconds,
-        "{:.3g}".format,
-        optional=True,
-    ),
-    Figure(
-        "ms_error",
-        "error of modelled ms (docs/time.md)",
-        "Largest error of the modelled time of published programs, in percent; left out if none was tried.",
-        {"type": "integer", "minimum": 1},
-        lambda source: source.firmware.board.error_of(source.runs[0].unit),
-        "±{} %".format,
-        only="virtual",
-        optional=True,
-    ),
-    Figure(
-        "flash_bytes",
-        "flash",
-        "Flash of the whole image: runtime, model, constants.",
-        _NATURAL,
-        lambda source: source.firmware.flash_bytes,
-        _bytes,
-    ),
-    Figure(
-        "ram_bytes",
-        "RAM",
-        "RAM of the whole image, with buffers and stacks; a process also has 16 MiB for tensors of clients.",
-        _NATURAL,
-        lambda source: source.firmware.ram_bytes,
-        _bytes,
-    ),
-)
+
+def _read_figure(name: str, format: str, **row: Any) -> Figure:  # noqa: A002  the key in the file
+    return Figure(name, find=_VALUES[name], render=lambda value: format.format(value, percent=100 * value), **row)
+
+
+FIGURES = tuple(_read_figure(name, **row) for name, row in read_yaml(Path(__file__).with_suffix(".yaml"))[0].items())
 
 
 def present_figures(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
