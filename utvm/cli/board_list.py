@@ -28,7 +28,7 @@ def list_boards(fits: str, run_python: bool, set_: list[str]) -> None:
         rows.append((name, board.title, ", ".join(probes) or "none", ", ".join(drivers), origin))
         record = {"name": name, "title": board.title, "probes": probes, "reached_by": drivers}
         records.append({**record, "folder": str(board.directory)})
-    OUT.table((("board", "title", "probes (USB vendor:product)", "reached by", "from")), rows=rows)
+    OUT.table(("board", "title", "probes (USB vendor:product)", "reached by", "from"), rows=rows)
     for message in broken:
         OUT.print(f"broken: {message}")
     OUT.results({"boards": records, "broken": broken})

@@ -52,7 +52,7 @@ def list_fitting(choice: ModelChoice) -> None:
                 sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
                 fitting.append({"name": board.name, "fits": True, **sizes})
     OUT.table(
-        (("board", "fits", ">flash", ">RAM", "reason")),
+        ("board", "fits", ">flash", ">RAM", "reason"),
         rows=[
             (board["name"], "yes" if board["fits"] else "no", *map(board.get, ("flash_bytes", "ram_bytes", "why")))
             for board in fitting
@@ -86,7 +86,7 @@ def show_board(name: str) -> None:
         f"stack of {board.layout.stack_size} B in {board.layout.stack}"
     )
     OUT.table(
-        (("memory", "address", "size", "kind")),
+        ("memory", "address", "size", "kind"),
         rows=[
             (
                 region.name,
@@ -136,7 +136,7 @@ def detect_boards() -> None:
         OUT.print("no debug probe found; virtual boards need none: ./inv hil --board stm32f746 --virtual")
         return
     OUT.table(
-        (("probe", "vendor:product", "serial", "USB path", "possible boards", "it says")),
+        ("probe", "vendor:product", "serial", "USB path", "possible boards", "it says"),
         rows=[
             (
                 f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,

@@ -36,7 +36,7 @@ def prune(older_than: int, dry_run: bool) -> None:
         (kind, _KINDS.get(kind, ""), len(removed), f"{_bytes(removed) / _MB:.1f}", f"{days[kind]:.0f} days")
         for kind, removed in kinds.items()
     ]
-    OUT.table((("kind", "content", ">entries", ">MB", ">oldest")), rows=rows)
+    OUT.table(("kind", "content", ">entries", ">MB", ">oldest"), rows=rows)
     total, verb = sum(map(_bytes, kinds.values())), "would be removed" if dry_run else "removed"
     OUT.print(f"{total / _MB:.1f} MB {verb} from {cache_root()}: not used for {older_than} days and not in use")
     content = {

@@ -102,7 +102,7 @@ def audit(advisories: str, max_age: int, accepted: str) -> errors.ExitCode:
     OUT.results(known.as_json())
     if known.findings:
         OUT.table(
-            (("", "package", "version", "advisory", "fixed in")),
+            ("", "package", "version", "advisory", "fixed in"),
             rows=[
                 (finding.kind, finding.package, finding.version, finding.advisory, finding.fixed or "-")
                 for finding in known.findings

@@ -82,7 +82,7 @@ def size(request: LinkedChoice, board: str) -> None:
     except UnknownNeedError as error:
         unknown = str(error)
     OUT.table(
-        (("section", "in", "address", "bytes")),
+        ("section", "in", "address", "bytes"),
         rows=[
             (
                 section.name,

@@ -67,7 +67,7 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
     OUT.results({"since": format_time(start), "changes": changed})
     if changed:
         OUT.table(
-            (("what", "of", "board", "was", "is", "commits")),
+            ("what", "of", "board", "was", "is", "commits"),
             rows=[
                 (
                     change.what,
@@ -100,7 +100,7 @@ def show_trend(what: str, board: str) -> None:
             when = ((point.commit or "none")[:10], readable_time(point.started))
             rows.append((*key, *when, format_value(point.figure, point.value)))
         before[series] = point.value
-    OUT.table((("figure", "of", "board", "commit", "since", "value")), rows=rows)
+    OUT.table(("figure", "of", "board", "commit", "since", "value"), rows=rows)
     OUT.print(f"{len(points)} values; only changes are shown, --json has all")
 
 
@@ -113,7 +113,7 @@ def _show_flaky(since: str) -> None:
     )
     if flaky:
         OUT.table(
-            (("test", "board", "commit", ">passed", ">failed", ">flaky", "failed in")),
+            ("test", "board", "commit", ">passed", ">failed", ">flaky", "failed in"),
             rows=[
                 (
                     test.test,
@@ -134,7 +134,7 @@ def _show_last_good(test: str, board: str) -> None:
     with open_history(project.history_file()) as history:
         states = last_good(history, test, board)
     OUT.table(
-        (("board", "now", "last passed", "commit", "first failed", "commit")),
+        ("board", "now", "last passed", "commit", "first failed", "commit"),
         rows=[
             (
                 state.board,

@@ -57,7 +57,7 @@ def _row(request: choices.CompareChoice, model: str, board: str, views: list[dic
 
 def _print(rows: Sequence[Row]) -> None:
     OUT.table(
-        (("model", "board", ">one run", "time", ">flash", ">RAM", ">accuracy")),
+        ("model", "board", ">one run", "time", ">flash", ">RAM", ">accuracy"),
         rows=[
             (
                 row.model,

@@ -304,7 +304,7 @@ def print_confusion(matrix: Confusion) -> None:
     columns = range(classes) if classes <= _MAX_CLASSES else ()
     present = [kind for kind in range(classes) if matrix.counts[kind].any() or matrix.counts[:, kind].any()]
     output.OUT.table(
-        (((("class", *map(str, columns), "recall", "precision")))),
+        ("class", *map(str, columns), "recall", "precision"),
         rows=[
             (str(kind), *(str(matrix.counts[kind, other]) for other in columns), _percent(matrix.recall(kind)),
              _percent(matrix.precision(kind)))

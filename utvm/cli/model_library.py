@@ -61,7 +61,7 @@ def report(request: choices.CompileChoice, output: str, explain: bool, misra: bo
     files.check_folder(output or "build")
     library = _library(request, explain)
     OUT.table(
-        (("step", "operator", "makes", ">MACs", "kernel")),
+        ("step", "operator", "makes", ">MACs", "kernel"),
         rows=[
             (str(number), call.kind, ", ".join(call.writes), call.macs, call.kernel)
             for number, call in enumerate(library.calls)
@@ -77,7 +77,7 @@ def report(request: choices.CompileChoice, output: str, explain: bool, misra: bo
         OUT.print(f"not computed: {printable(str(removal))}")
     if library.decisions:
         OUT.table(
-            (("makes", "where", "why", ">CPU cycles", ">with accelerator", ">bytes moved")),
+            ("makes", "where", "why", ">CPU cycles", ">with accelerator", ">bytes moved"),
             rows=[
                 (step.tensor, step.where, step.reason, step.cpu_cycles, step.accelerator_cycles, step.moved_bytes)
                 for step in library.decisions

@@ -90,7 +90,7 @@ def _print(profile: Profile, board: boards.Board) -> None:
     total = ("all", "", "", profile.total, time(profile.total), *profile.waits.values(), "", "", "")
     costs = (f">{profile.unit}", ">ms", *waits)
     OUT.table(
-        (("step", "makes", "operator", *costs, "> share", ">per MAC", ">floor", ">arena in use")),
+        ("step", "makes", "operator", *costs, "> share", ">per MAC", ">floor", ">arena in use"),
         rows=[*rows, (*total, profile.arena_bytes)],
     )
 
@@ -108,7 +108,7 @@ def _print_accelerator(profile: Profile, by_step: Sequence[Mapping[str, int]]) -
     if steps:
         OUT.print("on the accelerator, by its model:")
         OUT.table(
-            (("step", "operator", *(f">{name.replace('_', ' ')}" for name in steps[0][1]))),
+            ("step", "operator", *(f">{name.replace('_', ' ')}" for name in steps[0][1])),
             rows=[(str(step.number), step.function, *counts.values()) for step, counts in steps],
         )
 
@@ -125,7 +125,7 @@ def _compare_profiles(first: Path, second: Path, page: Path) -> None:
         raise errors.ConfigError(f"{first} and {second} have no layer in common", "profile one model twice")
     OUT.print(f"{before.unit}; before: {printable(before.board)}; after: {printable(after.board)}")
     OUT.table(
-        (("makes", ">before", ">after", ">ratio", ">per MAC before", ">after")),
+        ("makes", ">before", ">after", ">ratio", ">per MAC before", ">after"),
         rows=[
             *(
                 (makes, _count(one), _count(other), _ratio(_count(one), _count(other)), _per_mac(one), _per_mac(other))

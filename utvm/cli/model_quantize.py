@@ -18,7 +18,7 @@ from utvm.compiler.model import Model, Sample
 from utvm.compiler.report import write_report
 from utvm.errors import CompileError, ConfigError, UtvmError, did_you_mean
 from utvm.firmware.inputs import are_pictures, read_pictures
-from utvm.quantize import CALIBRATIONS, KINDS, costs, model_outputs, quantize
+from utvm.quantize import CALIBRATIONS, KINDS, Cost, costs, model_outputs, quantize
 from utvm.session.evaluation import as_samples, confusion, distance
 
 _SAME_DB = 40.0  # Least signal-to-noise ratio between two correct evaluators of float32.
@@ -68,13 +68,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     content = quantised.SerializeToString(deterministic=True)
     write_whole(path, content)
     error = distance(after, before)
-    OUT.table(
-        (("operator", "makes", ">signal to noise")),
-        rows=[
-            (layer.operator, layer.tensor, "exact" if layer.snr_db == math.inf else f"{layer.snr_db:.1f} dB")
-            for layer in layers
-        ],
-    )
+    _print_layers(layers)
     OUT.print(agreement)
     model_eval.print_distance("the float model", error, len(samples))
     figures: dict[str, Any] = {}
@@ -97,6 +91,16 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
                 for layer in layers
             ],
         }
+    )
+
+
+def _print_layers(layers: Sequence[Cost]) -> None:
+    OUT.table(
+        ("operator", "makes", ">signal to noise"),
+        rows=[
+            (layer.operator, layer.tensor, "exact" if layer.snr_db == math.inf else f"{layer.snr_db:.1f} dB")
+            for layer in layers
+        ],
     )
 
 

@@ -126,7 +126,7 @@ def _search(tuner: Tuner, trials: int) -> bool:
 def _print_layers(tuner: Tuner) -> None:
     labels = {"default": "as before", "trace": "other loops"}
     OUT.table(
-        (("layer", "kernel", f">{tuner.unit}", ">before", ">times as fast")),
+        ("layer", "kernel", f">{tuner.unit}", ">before", ">times as fast"),
         rows=[
             (layer.makes, labels.get(kind, "another kernel"), least, before, f"{before / max(least, 1):.2f}")
             for layer, before, least, kind in tuner.rows()

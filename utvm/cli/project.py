@@ -69,7 +69,7 @@ def run(directory: str, where: BoardSelection, reports: ReportChoice) -> ExitCod
 def _list_platforms() -> None:
     known = {name: project.load_platform(name)[1] for name in project.platforms()}
     OUT.table(
-        (("platform", "description", "--option", "a build needs")),
+        ("platform", "description", "--option", "a build needs"),
         rows=[(name, data.says, ", ".join(data.options), ", ".join(data.needs)) for name, data in known.items()],
     )
     OUT.results({"platforms": {name: data.model_dump(mode="json") for name, data in known.items()}})

@@ -42,7 +42,7 @@ def examine() -> errors.ExitCode:
     complete = all(finding.found or not finding.needed for finding in findings)
     marks = {(True, True): ("ok", "green"), (False, True): ("missing", "red"), (False, False): ("-", "dim")}
     OUT.table(
-        (("", "what", "found", "how to get it")),
+        ("", "what", "found", "how to get it"),
         rows=[
             (
                 Text(*marks[bool(finding.found), finding.needed or bool(finding.found)]),

@@ -172,7 +172,7 @@ def status() -> None:
         name = box.relative_to(vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
         rows.append(("box", f"{name}, {box.stat().st_size // _MB} MB; rm -r {box.parents[2]}"))
     rows += [("left over", f"{leftover}; ./inv vm.destroy removes it") for leftover in current.left_over]
-    OUT.table((("", "")), rows=rows, show_header=False)
+    OUT.table(("", ""), rows=rows, show_header=False)
 
 
 def destroy() -> None:
