@@ -60,7 +60,7 @@ def _do(board: Connection, symbols: dict[str, int], step: str, received: bytearr
 
     if action == "@reply":
         address = symbols[number]
-        board.pin(name).reply(board.read_memory(address & ~3, 128)[address & 3 :])
+        board.pin(name).reply(board.read_memory(address & ~3, 256)[address & 3 :])
     elif action == "@changes":
         values: set[bytes] = set()
         _wait(lambda: values.add(board.read_memory(int(name, 0), 4)) or len(values) > 2)

@@ -104,6 +104,30 @@ def test_spi_of_the_h7_ends_after_its_size() -> None:
     assert chip.get(0x14) & 8 == 0
 
 
+def test_spi_of_the_h7_holds_bytes_until_it_starts() -> None:
+    chip = Chip("nucleo-h743zi", 0x40013000)
+    chip.wire("SPI1").reply(bytes(range(20)))
+    chip.put(0x04, 20)
+    chip.put(0x08, 7)
+    chip.put(0x0C, 1 << 22)
+    chip.put(0x00, 1)
+    held = 0
+    while chip.get(0x14) & 2:
+        chip.put(0x20, held, 1)
+        held += 1
+    assert (held, chip.get(0x14) & 8) == (16, 0)
+    chip.put(0x00, 0x201)
+    received = []
+    for byte in range(16, 20):
+        assert chip.get(0x14) & 2
+        chip.put(0x20, byte, 1)
+        received.append(chip.get(0x30, 1))
+    assert chip.get(0x14) & 8
+    while chip.get(0x14) & 1:
+        received.append(chip.get(0x30, 1))
+    assert received == list(range(20))
+
+
 def test_i2c_of_the_f4_reads_a_register_of_a_device() -> None:
     chip = Chip("stm32f407", 0x40005400)
     chip.put(0x00, 1)
@@ -154,6 +178,17 @@ def test_i2c_of_the_f7_writes_and_reads() -> None:
     while chip.get(0x18) & 4:
         received.append(chip.get(0x24))
     assert (received, device.sent(), chip.get(0x18) & 0x8020) == ([0x10, 0x20], b"\x0d", 0x20)
+
+
+def test_i2c_of_the_l4_sends_a_first_byte_to_ten_bits_of_address() -> None:
+    chip = Chip("nucleo-l4r5zi", 0x40005400)
+    device = chip.wire("I2C1.30f")
+    chip.put(0x00, 1)
+    chip.put(0x28, 0x0D)  # before START
+    chip.put(0x04, 2 << 16 | 1 << 25 | 1 << 13 | 1 << 11 | 0x30F)
+    assert chip.get(0x18) & 2
+    chip.put(0x28, 0x0E)
+    assert (chip.get(0x18) & 0x8022, device.sent()) == (0x20, b"\x0d\x0e")
 
 
 @pytest.mark.parametrize(
@@ -284,7 +319,10 @@ def test_dac_is_triggered_by_a_timer() -> None:
     assert chip.get(0x2C) == 0x123
 
 
-@pytest.mark.parametrize(("board", "base"), [("nucleo-l4r5zi", 0x50040000), ("nucleo-h743zi", 0x40022000)])
+@pytest.mark.parametrize(
+    ("board", "base"),
+    [("nucleo-l4r5zi", 0x50040000), ("nucleo-h743zi", 0x40022000), ("nucleo-h743zi", 0x40022100)],
+)
 def test_adc_of_l4_and_h7_converts(board: str, base: int) -> None:
     chip = Chip(board, base)
     chip.put(0x08, 1 << 28)

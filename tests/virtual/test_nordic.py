@@ -262,6 +262,14 @@ def test_buffer_in_flash_is_refused(uarte: Line, task: int) -> None:
         uarte.put(task, 1)
 
 
+def test_buffer_may_lie_in_two_regions_of_ram(uarte: Line) -> None:
+    uarte.machine.write(0x20001FFE, b"both")
+    uarte.buffer(TX_BUFFER, 0x20001FFE, 4)
+    uarte.put(START_TX, 1)
+    uarte.wait_until(lambda: uarte.get(END_TX))
+    assert bytes(uarte.output) == b"both"
+
+
 def test_rtc_event_needs_enabling() -> None:
     machine = BoardModel(boards.load("nrf52840dk").machine_spec())
     rtc1, compared = 0x40011000, 0x140

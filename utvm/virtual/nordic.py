@@ -215,8 +215,8 @@ class Uarte(SerialDevice, rules.RuledEvents):
 
     def _transfer(self, register: int) -> _Transfer:
         address, size = self.values.get(register, 0), self.values.get(register + 4, 0) & 0xFFFF
-        memory = self._bus.memory_at(address)
-        if memory is None or memory.region.kind != "ram" or address + size > memory.end:
+        ends = (self._bus.memory_at(end) for end in (address, address + max(size, 1) - 1))
+        if any(memory is None or memory.region.kind != "ram" for memory in ends):
             raise BusError(address)
         return _Transfer(address, size)
 

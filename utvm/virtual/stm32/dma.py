@@ -36,6 +36,7 @@ _FLAG_BITS = (6, 5, 4, 3)
 # SxFCR (RM0385, 8.5.10)
 _FCR_AFTER_RESET, _FCR_MASK, _DMDIS = 0x21, 0x87, 1 << 2
 
+_MOST_ITEMS = 1 << 18  # at a tick
 _COPY_TICKS = 8  # for an item, about as many as a load from flash and a store take
 
 _CR, _NDTR, _PAR, _M0AR, _M1AR, _FCR = range(0, 0x18, 4)
@@ -278,8 +279,9 @@ class DmaController(Device):
         if self._serving:
             return
         self._serving = True
-        while (number := self._next()) is not None:
-            stream = self._streams[number]
+        moved = 0  # A peripheral whose request never ends does not stop time.
+        while (number := self._next()) is not None and moved <= _MOST_ITEMS:
+            stream, moved = self._streams[number], moved + 1
             for request, pulse in tuple(self._requests.items()):
                 if pulse and request[0] == number and stream.serves(request[1]):
                     del self._requests[request]
