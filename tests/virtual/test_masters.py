@@ -320,8 +320,7 @@ def test_dac_is_triggered_by_a_timer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("board", "base"),
-    [("nucleo-l4r5zi", 0x50040000), ("nucleo-h743zi", 0x40022000), ("nucleo-h743zi", 0x40022100)],
+    ("board", "base"), [("nucleo-l4r5zi", 0x50040000), ("nucleo-h743zi", 0x40022000), ("nucleo-h743zi", 0x40022100)]
 )
 def test_adc_of_l4_and_h7_converts(board: str, base: int) -> None:
     chip = Chip(board, base)
