@@ -22,6 +22,7 @@ from jinja2 import FileSystemLoader
 from rich.console import Console
 from rich.text import Text
 
+from docs.site.maps import memory_maps
 from utvm import __version__, errors, paths
 from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder
@@ -54,7 +55,10 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="utvm-site-") as scratch:
         source = Path(scratch)
         shutil.copytree(
-            _CONFIGURATION, source, dirs_exist_ok=True, ignore=shutil.ignore_patterns("build.py", "*.j2", "__pycache__")
+            _CONFIGURATION,
+            source,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("build.py", "maps.py", "*.j2", "__pycache__"),
         )
         gather(source / "pages")
         for path in (*_CONFIGURATION.glob("*.js"), *_CONFIGURATION.glob("*.css")):
@@ -88,6 +92,7 @@ def gather(folder: Path) -> None:
         shutil.copyfile(paths.ROOT / path, folder / path)
     (folder / "docs" / "commands.md").write_text(_commands(), encoding="utf-8")
     (folder / "docs" / "errors.md").write_text(_error_kinds(), encoding="utf-8")
+    (folder / "docs" / "maps.md").write_text(memory_maps(), encoding="utf-8")
 
 
 def _links(page: Path) -> Iterator[Path]:

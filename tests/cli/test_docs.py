@@ -14,7 +14,7 @@ from invoke.exceptions import Exit
 
 import tasks
 from docs.site import build as docs_site
-from utvm import errors
+from utvm import boards, errors
 from utvm.cli.program import Inv
 from utvm.paths import ROOT
 
@@ -86,6 +86,18 @@ def test_every_command_has_a_section(pages: Mapping[Path, str]) -> None:
         assert f"\n## {context.name}\n" in commands
         assert all(text for _, text in context.help_tuples())
     assert commands.count("`-j, --json") > 20
+
+
+def test_every_board_has_a_memory_map(pages: Mapping[Path, str]) -> None:
+    sections = dict(section.split("\n", 1) for section in pages[Path("docs/maps.md")].split("\n## ")[1:])
+    assert list(sections) == [name for name in boards.names() if name != "host"]
+    # RM0385, memory map: flash on AXIM, its mirror on ITCM, the DTCM.
+    for text in ("flash at 0x08000000, 1,024 KiB", "flash-itcm at 0x00200000, 1,024 KiB", "dtcm at 0x20000000, 64 KiB"):
+        assert text in sections["stm32f746"]
+    assert "◀ mirrors flash<" in sections["stm32f746"] and "◀ data<" in sections["stm32f746"]
+    # The probe's serial port: UM2407 (STM32H7 Nucleo-144), and Nordic's guide to the nRF52840 DK.
+    assert "on PD8 (sends) and PD9 (receives)" in sections["nucleo-h743zi"]
+    assert "on P0.06 (sends) and P0.08 (receives)" in sections["nrf52840dk"]
 
 
 def test_page_of_errors_has_every_class(pages: Mapping[Path, str]) -> None:
