@@ -33,6 +33,7 @@ _PORT = 20409
 _INTERVAL = 0.5  # Seconds between two looks at the runs.
 _FARM_INTERVAL, _FARM_PAUSE = 1.0, 10.0  # Seconds between two questions to a coordinator; after an error.
 _SILENCE = 5.0  # Seconds without a change until a comment shows whether the browser still listens.
+_HARMLESS = {"passed", "skipped"}  # Outcomes; tests with others come first.
 _RUNS, _SHOWN, _DAYS, _CHANGES = 200, 20, 14, 20
 
 
@@ -164,7 +165,8 @@ def _last_night() -> dict[str, Any] | None:
                 label = path.relative_to(folder).parts[0]
                 for test, outcome in progress.read(path.parent)[0].get("tests", {}).items():
                     outcomes.setdefault(test, {})[label] = outcome
-            return {**night, "outcomes": dict(sorted(outcomes.items()))}
+            rows = sorted(outcomes.items(), key=lambda row: (_HARMLESS.issuperset(row[1].values()), row[0]))
+            return {**night, "outcomes": dict(rows)}
     return None
 
 
