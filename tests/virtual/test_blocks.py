@@ -245,6 +245,32 @@ def test_polling_loop_takes_few_instructions(target: Target) -> None:
     assert 1_000_000 <= target.register(2) < 1_130_000
 
 
+def test_waits_in_a_row_take_their_time(target: Target) -> None:
+    target.load(
+        """
+        handler reset
+        ldr r0, =0xE000E010     @ SysTick without an interrupt; reading CTRL clears COUNTFLAG
+        ldr r1, =9999
+        str r1, [r0, #4]
+        movs r1, #5
+        str r1, [r0]
+        ldr r4, =0x40000000     @ TIM2 counts ticks
+        movs r1, #1
+        str r1, [r4]
+        movs r3, #100
+        1: ldr r2, [r0]
+        lsls r2, #15
+        bpl 1b
+        subs r3, #1
+        bne 1b
+        ldr r5, [r4, #0x24]
+        done
+        """
+    )
+    assert _count_to_the_end(target) < 50_000
+    assert 990_000 <= target.register(5) < 1_130_000
+
+
 @pytest.mark.parametrize(("pause", "minimum", "maximum"), [(1, 0, 10_000), (200, 900_000, 1_100_000)])
 def test_only_short_loops_count_as_polling(target: Target, pause: int, minimum: int, maximum: int) -> None:
     target.load(

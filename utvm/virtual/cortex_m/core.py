@@ -330,6 +330,8 @@ class Core(RegisterFile):
         value = device.read(offset, size)
         if before is not None and abs(value - before) > _COUNTER_STEP:
             polled.clear()
+            if value < before:  # a flag that the load before has cleared: another wait begins
+                rounds, self._polled_since = 0, self.clock()
         polled[key] = rounds + 1, value
         return value
 
