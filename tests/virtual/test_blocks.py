@@ -271,6 +271,24 @@ def test_waits_in_a_row_take_their_time(target: Target) -> None:
     assert 990_000 <= target.register(5) < 1_130_000
 
 
+def test_endless_wait_passes_bounded_time(target: Target) -> None:
+    target.load(
+        """
+        handler reset
+        ldr r0, =0x40004800     @ USART3: no input comes
+        movs r1, #5
+        str r1, [r0]
+        1: ldr r2, [r0, #0x1c]
+        lsls r2, #26
+        bpl 1b
+        """
+    )
+    target.resume()
+    target.wait_until(lambda: target.machine.instructions > 3000)
+    target.halt()
+    assert target.machine._cpu.now() < target.machine.instructions << 20
+
+
 @pytest.mark.parametrize(("pause", "minimum", "maximum"), [(1, 0, 10_000), (200, 900_000, 1_100_000)])
 def test_only_short_loops_count_as_polling(target: Target, pause: int, minimum: int, maximum: int) -> None:
     target.load(

@@ -27,6 +27,7 @@ _SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
 _PORTS = frozenset(range(ITM, ITM + PORTS_END))
 _WFI = 0xBF30
 _SPIN = 2000  # Most ticks that pass before a debugger's access while the core spins.
+_STRIDE = 1 << 20  # most ticks that a poll of a device without an event passes
 _FAR = 1 << 20  # Ticks to an event before which the core's thread pauses.
 _MOST_TRACE = 1 << 20
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
@@ -189,7 +190,7 @@ class CortexM:
         """
         now, event = self.now(), self._next_event()
         own = device.next_event() if hasattr(device, "next_event") else None
-        ahead = (now - since) // 8 if own is None else own - now
+        ahead = min((now - since) // 8, _STRIDE) if own is None else own - now
         if event is not None:
             ahead = min(ahead, event - now)
         if ahead > 0:
