@@ -2,6 +2,7 @@
 """model.compare: models on boards as a table and a picture, with a row for a model that does not fit."""
 
 import json
+import re
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -57,6 +58,13 @@ def test_table_and_picture_of_models_and_boards(tmp_path: Path) -> None:
     text = picture.read_text()
     assert f"{small['count']:,}" in text and "instructions of one run" in text
     xml.etree.ElementTree.fromstring(text)
+    layers = picture.with_suffix(".html").read_text()
+    assert re.findall("<h2>(.*)</h2>", layers) == [
+        "digits.onnx on microbit",
+        "digits.onnx on host",
+        "large.onnx on host",
+    ]
+    assert f"one run: {small['count']:,} instructions" in layers
 
 
 def test_bars_are_proportional_and_names_are_escaped() -> None:

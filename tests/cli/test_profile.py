@@ -76,12 +76,14 @@ def test_two_profiles_are_compared_layer_by_layer(tmp_path: Path) -> None:
     long = "a_block_of_a_network_" * 5
     before = _write_profile(tmp_path / "before", {"one": 100, long: 1_000_000, "gone": 7})
     after = _write_profile(tmp_path / "after", {"one": 50, long: 2_500_000, "new": 9})
-    completed = inv("model.profile", "--diff", before, after, "--json=" + str(tmp_path / "json"), COLUMNS="80")
+    words = ("model.profile", "--diff", before, after, "--json=" + str(tmp_path / "json"))
+    completed = inv(*words, cwd=tmp_path, COLUMNS="80")
     assert completed.returncode == 0, completed.stderr
     assert re.search(r"^ one +100 +50 +0\.500 +10\.00 +5\.00 *$", completed.stdout, re.MULTILINE)
     assert "2.500" in completed.stdout
     table = completed.stdout[completed.stdout.index("makes") :]
     assert max(map(len, table.splitlines())) <= 80
+    assert re.findall("<h2>(.*)</h2>", (tmp_path / "build" / "profiles.html").read_text()) == ["before", "after"]
     # A name that is longer than its column is wrapped.
     assert re.sub(r"[^a-z]", "", table).count("ablockofanetwork") == 5
     assert json.loads((tmp_path / "json").read_text()) == {

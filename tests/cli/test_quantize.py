@@ -2,6 +2,7 @@
 """model.quantize: the result is accurate, small and in integers; usage errors are one message."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,10 @@ def test_digits_runs_in_integers_with_its_accuracy(tmp_path: Path) -> None:
     layers = {layer["tensor"]: layer["snr_db"] for layer in figures["layers"]}
     assert list(layers)[-1] == "logits"
     assert all(snr_db > 25 for snr_db in layers.values())
+    # The page of the model has the error of each layer.
+    page = (written.parent / f"{written.stem}-report" / "compile.html").read_text()
+    rows = dict(re.findall(r'<tr role="row" data-key="(\w+)">(.*?)</tr>', page, re.DOTALL))
+    assert f">{layers['pool1_out']:.1f} dB<" in rows["pool1_out"]
     assert written.stat().st_size < DIGITS.stat().st_size / 2
     evaluated = inv(
         "model.eval", written, "--board", "host", "--inputs", SAMPLES, "--labels", SAMPLES, "--json", results
