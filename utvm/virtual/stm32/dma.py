@@ -31,7 +31,7 @@ _TO_MEMORY, _FROM_MEMORY, _WITHIN_MEMORY, _RESERVED = range(4)
 
 # Places of the bits of a channel's CCR (RM0432, 11.6.3) in SxCR, and of its flags (11.6.1). MEM2MEM is bit 1 of DIR.
 _CCR_BITS = (0, 4, 3, 2, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 7, 18, 19)
-_FLAG_BITS = (6, 5, 4, 3)
+_FLAG_BITS, _ANY = (6, 5, 4, 3), 6
 
 # SxFCR (RM0385, 8.5.10)
 _FCR_AFTER_RESET, _FCR_MASK, _DMDIS = 0x21, 0x87, 1 << 2
@@ -51,6 +51,8 @@ def _gather(value: int, bits: tuple[int, ...]) -> int:
 
 
 class _Stream:
+    control_bits, flag_bits = tuple(range(28)), tuple(range(6))
+
     def __init__(self) -> None:
         self.registers = {_CR: 0, _NDTR: 0, _PAR: 0, _M0AR: 0, _M1AR: 0, _FCR: _FCR_AFTER_RESET}
         self.flags = 0
@@ -97,17 +99,19 @@ class _Stream:
         return peripheral & 0xFFFFFFFF, memory + done * self.memory_bytes * bool(control & _MINC) & 0xFFFFFFFF
 
     def load(self, offset: int) -> int:
-        return self.registers.get(offset, 0)
+        value = self.registers.get(offset, 0)
+        return _gather(value, self.control_bits) if offset == _CR else value
 
     def load_flags(self) -> int:
-        return self.flags
+        return _gather(self.flags | bool(self.flags) << _ANY, self.flag_bits)
 
     def clear_flags(self, bits: int) -> None:
-        self.flags &= ~(bits & _GROUP)
+        cleared = _spread(bits, self.flag_bits)
+        self.flags &= ~(_GROUP if cleared >> _ANY else cleared)
 
     def store(self, offset: int, value: int) -> None:
         if offset == _CR:
-            self._store_control(value & _CR_MASK)
+            self._store_control(_spread(value, self.control_bits) & _CR_MASK)
         elif offset == _FCR:
             writable = _FCR_MASK & ~(3 | _DMDIS) if self.enabled else _FCR_MASK
             self.registers[_FCR] = self.registers[_FCR] & ~writable | value & writable
@@ -172,21 +176,11 @@ class _Stream:
 class _Channel(_Stream):
     """A channel, with the registers of a stream: both ends have a size, and it stays enabled at the end."""
 
+    control_bits, flag_bits = _CCR_BITS, _FLAG_BITS
+
     @property
     def memory_bytes(self) -> int:
         return 1 << (self.registers[_CR] >> _MSIZE_SHIFT & 3)
-
-    def load(self, offset: int) -> int:
-        return _gather(self.registers[_CR], _CCR_BITS) if offset == _CR else super().load(offset)
-
-    def load_flags(self) -> int:
-        return _gather(self.flags, _FLAG_BITS) | bool(self.flags)
-
-    def clear_flags(self, bits: int) -> None:
-        self.flags &= ~(_GROUP if bits & 1 else _spread(bits, _FLAG_BITS))
-
-    def store(self, offset: int, value: int) -> None:
-        super().store(offset, _spread(value, _CCR_BITS) if offset == _CR else value)
 
     def _store_control(self, value: int) -> None:
         if self.enabled and value & _EN:

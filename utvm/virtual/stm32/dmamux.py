@@ -10,8 +10,8 @@ from utvm.virtual.bus import PlainRegisters
 from utvm.virtual.wiring import Wiring
 
 _TEXT = Path(__file__).with_suffix(".txt")
-_GENERATORS, _STATUS = 0x100, 0x140
-_REQUEST, _EGE, _SE, _GE = 0x7F, 1 << 9, 1 << 16, 1 << 16  # CxCR, and RGxCR
+_GENERATORS, _STATUS = 0x100, 0x120
+_REQUEST, _EGE, _SE = 0x7F, 1 << 9, 1 << 16  # of CxCR; RGxCR has GE at the place of SE
 _POLARITY_SHIFT, _NUMBER_SHIFT, _SYNC_SHIFT = 17, 19, 24
 
 
@@ -66,17 +66,17 @@ class Dmamux(PlainRegisters):
             level = self._levels.get(number, False)
 
     def _trigger(self, source: str, level: bool | None) -> None:
-        def matches(control: int, number: int, names: list[str]) -> bool:
-            edges = 3 if level is None else 1 if level else 2
-            return bool(control & _GE and control >> _POLARITY_SHIFT & edges) and names[number:][:1] == [source]
-
-        for generator in range(8):
-            control = self.load(_GENERATORS + 4 * generator)
-            if matches(control, control & 31, self._generators):
-                for _ in range((control >> _NUMBER_SHIFT & 31) + 1):
-                    self._request(1 + generator, None)
-        for channel in range(self._channels):
-            control = self.load(4 * channel)
-            if matches(control, control >> _SYNC_SHIFT & 31, self._synchronization):
-                self._allowed[channel] = (control >> _NUMBER_SHIFT & 31) + 1
-                self._pass(channel)
+        edges = (3 if level is None else 1 if level else 2) << _POLARITY_SHIFT
+        for offset in (*range(_GENERATORS, _STATUS, 4), *range(0, 4 * self._channels, 4)):
+            control, generates = self.load(offset), offset >= _GENERATORS
+            names = self._generators if generates else self._synchronization
+            selection = control & 31 if generates else control >> _SYNC_SHIFT
+            if not control & _SE or not control & edges or names[selection & 31 :][:1] != [source]:
+                continue
+            number = (control >> _NUMBER_SHIFT & 31) + 1
+            if generates:
+                for _ in range(number):
+                    self._request(1 + (offset - _GENERATORS) // 4, None)
+            else:
+                self._allowed[offset // 4] = number
+                self._pass(offset // 4)
