@@ -306,12 +306,15 @@ def test_nordics_watchdog_resets_unless_reloaded() -> None:
     assert chip.get(0x400) == 0
 
 
-def test_dac_is_triggered_by_a_timer() -> None:
-    chip = Chip("stm32f407", 0x40007400)
+@pytest.mark.parametrize(
+    ("board", "control"), [("stm32f407", 5), ("nucleo-l4r5zi", 1 | 1 << 1 | 5 << 2), ("nucleo-h743zi", 0x17)]
+)
+def test_dac_is_triggered_by_a_timer(board: str, control: int) -> None:
+    chip = Chip(board, 0x40007400)
     chip.put(0x00, 1)
     chip.put(0x10, 0x80)
     assert chip.get(0x2C) == 0x800
-    chip.put(0x00, 5)  # triggered by TIM6
+    chip.put(0x00, control)  # triggered by TIM6
     chip.put(0x08, 0x123)
     assert chip.get(0x2C) == 0x800
     for offset, value in ((0x04, 0x20), (0x2C, 9), (0x14, 1)):  # MMS: update; UG
