@@ -412,3 +412,29 @@ def test_masked_svc_is_a_hard_fault(target: Target) -> None:
     target.run("handler reset\ncpsid i\nsvc #0\nb .\nhandler hard_fault\nmrs r4, ipsr\ndone")
     assert target.register(4) == 3
     assert target.peek(0xE000ED2C) == 1 << 30
+
+
+@pytest.mark.parametrize(("control", "wakes"), [(0, True), (4, False)])
+def test_systick_stops_in_deep_sleep(target: Target, control: int, wakes: bool) -> None:
+    target.load(
+        f"""
+        handler reset
+        ldr r0, =0xE000E010
+        ldr r1, =1000
+        str r1, [r0, #4]
+        movs r1, #7
+        str r1, [r0]
+        ldr r0, =0xE000ED10     @ SCR
+        movs r1, #{control}
+        str r1, [r0]
+        wfi
+        handler sys_tick
+        done
+        """
+    )
+    target.resume()
+    if wakes:
+        target.wait_for_halt()
+    else:
+        target.wait_until(lambda: target.peek(0xE000EDF0) & 1 << 18)  # asleep
+    assert bool(target.peek(0xE000EDF0) & 1 << 17) is wakes

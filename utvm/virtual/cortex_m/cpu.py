@@ -239,7 +239,9 @@ class CortexM:
 
     def _next_event(self) -> int | None:
         if not self._is_scheduled:
-            self._events = [(event, timer) for timer in self._timers if (event := timer.next_event()) is not None]
+            stopped = self._systick if self.deeply_asleep else None  # without a clock in Stop mode
+            timers = (timer for timer in self._timers if timer is not stopped)
+            self._events = [(event, timer) for timer in timers if (event := timer.next_event()) is not None]
             self._event = min((event for event, _ in self._events), default=None)
             self._is_scheduled = True
         return self._event
@@ -356,7 +358,7 @@ class CortexM:
         self.core.pass_sleep()
         self.core.step()
         self._sleep_ends_by_event = instruction != _WFI
-        self.sleeping = True
+        self.sleeping, self._is_scheduled = True, False
 
     def _sleep(self) -> bool:
         """Advance time to the event that wakes the core. False without one, at a stop request, or to pause."""
@@ -375,7 +377,7 @@ class CortexM:
             self._expire_timers()
             if self.stop_requested or self._reset_request is not None:
                 return False
-        self.sleeping = self._spinning = False
+        self.sleeping = self._spinning = self._is_scheduled = False
         return True
 
     def _wakes_up(self) -> bool:
