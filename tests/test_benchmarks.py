@@ -33,10 +33,7 @@ def test_errors_of_the_cycle_model_are_on_its_page() -> None:
     rows = json.loads((seen.FOLDER / "silicon.json").read_text())["figures"]["rows"]
     assert silicon.table_of(rows) in silicon.PAGE.read_text(encoding="utf-8")
     assert silicon.picture_of(rows) == silicon.PICTURE.read_text(encoding="utf-8")
-    # For unlike rows, the page names the known difference from the chip. It also says that two others exceed bounds.
-    errors = {f"{row['chip']} {row['program']}": abs(silicon.error_of(row)) for row in rows if not row["unlike"]}
-    assert {name for name, error in errors.items() if error >= 20} == {
-        "Cortex-M33 (AN505) CoreMark -O3",
-        "Cortex-M33 (AN505) CoreMark -Ofast",
-    }
-    assert sorted(errors.values())[len(errors) * 4 // 5 - 1] <= 10
+    # For unlike rows, the page names the known difference from the chip.
+    errors = [abs(silicon.error_of(row)) for row in rows if not row["unlike"]]
+    assert max(errors) < 20
+    assert sorted(errors)[len(errors) * 4 // 5 - 1] <= 10

@@ -5,7 +5,7 @@ import re
 import struct
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -51,10 +51,18 @@ class Target:
     """
 
     def __init__(
-        self, directory: Path, board: str = "stm32f746", *, cycles: bool = False, core: CoreName | None = None
+        self,
+        directory: Path,
+        board: str = "stm32f746",
+        *,
+        cycles: bool = False,
+        core: CoreName | None = None,
+        timing: Mapping[str, object] | None = None,
     ) -> None:
         self._directory = directory
         spec = boards.load(board + (":cycles=model" if cycles else "")).machine_spec()
+        if timing and spec.timing:
+            spec = spec.model_copy(update={"timing": spec.timing.model_copy(update=timing)})
         self.machine = BoardModel(spec.model_copy(update={"cpu": core}) if core else spec)
         self.output = bytearray()
         self.machine.on_console_output = self.output.extend

@@ -5,6 +5,7 @@ Programs run with two numbers of rounds: the difference is the cost of the addit
 """
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.virtual.target import RAM, Target
 from tests.virtual.test_counting import CYCCNT_ON
 from utvm import boards
 from utvm.errors import ConfigError
-from utvm.virtual.spec import WAITS, WAITS_REGISTER, CoreName
+from utvm.virtual.spec import WAITS, WAITS_REGISTER, CacheSpec, CoreName
 
 _ROUNDS = (10, 30)
 _LOOP = "subs r1, #1\nbne.w 1b"
@@ -21,12 +22,17 @@ _M4_LOOP, _M7_WAIT, _M4_WAIT = 2 + 2, 7 + 4, 6  # SUBS, B and P of 2
 
 
 def cycles_per_round(
-    folder: Path, body: str, board: str, data: int = 0x08000000, core: CoreName | None = None
+    folder: Path,
+    body: str,
+    board: str,
+    data: int = 0x08000000,
+    core: CoreName | None = None,
+    timing: Mapping[str, object] | None = None,
 ) -> float:
     counts = []
     for rounds in _ROUNDS:
         (folder / str(rounds)).mkdir()
-        with Target(folder / str(rounds), board, cycles=True, core=core) as target:
+        with Target(folder / str(rounds), board, cycles=True, core=core, timing=timing) as target:
             program = f"movs r1, #{rounds}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone"
             cpu = f".cpu {core}\n" if core else ""
             enable = "ldr r4, =0xE000ED88\nldr r5, =0x00F00000\nstr r5, [r4]\ndsb\nisb"
@@ -154,6 +160,15 @@ def test_core_cycles_equal_the_manual(tmp_path: Path, core: CoreName, body: str,
         cycles_per_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP.replace('.w', '')}", "stm32f407", RAM, core)
         == cycles
     )
+
+
+@pytest.mark.parametrize(("unified", "misses"), [(False, 0), (True, 2)])
+def test_unified_cache_holds_code_and_data(tmp_path: Path, unified: bool, misses: int) -> None:
+    # One line of code and two of data, of which two ways hold the code and one.
+    body = f"add.w r5, r2, #4096\nb.w 1f\n.ltorg\n.balign 16\n1: ldr r3, [r2]\nldr r4, [r5]\n{_LOOP}"
+    cache = CacheSpec(lines=2, ways=2, line=16, wait=_M4_WAIT)
+    timing = {"code": cache, "data": cache, "unified": unified}
+    assert cycles_per_round(tmp_path, body, "stm32f407", timing=timing) == 2 + 1 + _M4_LOOP + misses * _M4_WAIT
 
 
 def test_counter_shows_the_reason_of_waits(tmp_path: Path) -> None:

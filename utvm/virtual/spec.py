@@ -102,6 +102,7 @@ class TimingSpec(Record):
         clock_hz: clock for which the waits are valid.
         error: percent by which published programs differ at most (docs/time.md); None if none was tried.
         code, data: caches for fetches from flash, and for loads from it.
+        unified: both are the same cache.
         cached: the data cache, for boards whose port leaves it off.
         states: wait states of the flash, by the highest clock in MHz.
     """
@@ -110,6 +111,7 @@ class TimingSpec(Record):
     error: Annotated[int, Field(gt=0, le=100)] | None = None
     code: CacheSpec = _NO_CACHE
     data: CacheSpec = _NO_CACHE
+    unified: bool = False
     cached: CacheSpec | None = None
     states: dict[int, Annotated[int, Field(ge=0, lt=64)]] = Field(default_factory=dict)
 
@@ -131,7 +133,8 @@ class TimingSpec(Record):
             if settings.get(moved) == "ram":
                 wait = 0
             result[name] = cache.model_copy(update={"wait": wait, **lone})
-        changed = self.model_copy(update={"clock_hz": clock, **result})
+        unified = self.unified and result["code"] == result["data"]
+        changed = self.model_copy(update={"clock_hz": clock, "unified": unified, **result})
         return changed if changed == self else changed.model_copy(update={"error": None})
 
     def _states(self, mhz: int) -> int:

@@ -329,7 +329,7 @@ static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
     cost -= cycles->pipelined;
   if (it->operation == LOAD || it->operation == LOAD_MANY)
     cycles->waited[WAIT_LOAD] += cost - 1;
-  if (before->writes & it->reads)
+  if (before->writes & it->reads & ~it->late)
     wait_for(cycles, WAIT_LOAD, before->delay);
   cycles->slot = cycles->pairs && !cycles->slot && cost && sequential && it->size + before->size == 4 &&
                  (it->second || before->second) && !(before->writes & it->reads);
@@ -445,5 +445,5 @@ void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size) {
     else
       wait_for(cycles, WAIT_LOAD, (address & 1u) ? size / 2 : 1);
   }
-  read_cache(cycles, &cycles->data, address, size);
+  read_cache(cycles, cycles->unified ? &cycles->code : &cycles->data, address, size);
 }

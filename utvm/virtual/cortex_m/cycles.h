@@ -86,6 +86,7 @@ typedef struct {
   uint32_t mispredicted; /* cycles of a branch that goes another way than it did; 0: none is predicted */
   /* the flash */
   cache_t code, data;
+  uint32_t unified; /* 1: loads use the cache of code, too */
   /* private */
   uint32_t next; /* address after the instruction timed last */
   uint32_t slot, units, loaded, pair_of_loads, bank;

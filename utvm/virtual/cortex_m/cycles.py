@@ -2,11 +2,12 @@
 """Instruction timing of the Cortex-M cores, as data for the model in ``cycles.c``.
 
 Sources: tables of instruction timing in ARM DDI 0432 (Cortex-M0, 3.3), ARM DDI 0484 (Cortex-M0+, 3.3), ARM DDI
-0337 (Cortex-M3, 3.3) and ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33 (ARM 100230) has
-none: its table is that of the M4, except that a loaded value is ready a cycle late and IT is not folded. The
-manual of the Cortex-M7 (ARM DDI 0489) has none either: pairs of instructions, when operands are needed and results
-are ready, and the cost of a mispredicted branch are from LLVM (ARMScheduleM7.td); that extensions use the shifter
-is a measurement by C. L. Biffle on an STM32H7. The Cortex-M55's are from LLVM (ARMScheduleM55.td).
+0337 (Cortex-M3, 3.3) and ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33 (ARM 100230) has none:
+its table is that of the M4, except that a value of a load or of a multiplication is ready a cycle late, IT is not
+folded, and branches are decided in the second of three stages. The manual of the Cortex-M7 (ARM DDI 0489) has none
+either: pairs of instructions, when operands are needed and results are ready, and the cost of a mispredicted branch
+are from LLVM (ARMScheduleM7.td); that extensions use the shifter is a measurement by C. L. Biffle on an STM32H7. The
+Cortex-M55's are from LLVM (ARMScheduleM55.td).
 docs/time.md compares the model with silicon.
 """
 
@@ -74,7 +75,8 @@ M3 = replace(M4, costs={**M4.costs, "multiply_add": 2, "multiply_long": 4})
 M33 = replace(
     M4,
     costs={**M4.costs, "load": 1, "condition": 1, "divide": 6},
-    latencies={"load": 2, "load_many": 2},
+    latencies={"load": 2, "load_many": 2, "multiply": 2, "multiply_add": 2, "multiply_long": 2},
+    refill=1,
     pipelined=False,
 )
 M7 = CoreTiming(
@@ -91,7 +93,8 @@ M7 = CoreTiming(
 M55 = replace(
     M33,
     costs={**M33.costs, "float_accumulate": 1, "float_divide": 16, "loop_end": 0},
-    latencies={**M33.latencies, "multiply": 2, "multiply_add": 2, "multiply_long": 2, "divide": 2},
+    latencies={**M33.latencies, "divide": 2},
+    refill=2,
     pairs=2,
 )
 
@@ -124,7 +127,7 @@ class _State(ctypes.Structure):
         *fields(_Operations, "costs latencies"),
         *fields(ctypes.c_uint32, "refill split wide_branch pipelined bus pairs slow mispredicted"),
         *fields(_Cache, "code data"),
-        *fields(ctypes.c_uint32, "next slot units loaded pair_of_loads bank pending"),
+        *fields(ctypes.c_uint32, "unified next slot units loaded pair_of_loads bank pending"),
         ("previous", ctypes.c_void_p),
         ("ready", ctypes.c_uint64 * 16),
         ("decoded", ctypes.c_void_p * _CODE_MEGABYTES),
@@ -166,6 +169,7 @@ def _state(timing: CoreTiming, board: TimingSpec, regions: Sequence[RegionSpec])
         latencies=_numbers(timing.latencies),
         code=_cache(board.code, first, last),
         data=_cache(board.data, first, last),
+        unified=board.unified,
         **numbers,
     )
 
