@@ -16,7 +16,7 @@ _SPREAD = 36.0  # Standard deviation of the weights.
 _VALUES = 60.0  # Assumed root mean square of a layer's inputs, less their zero point.
 
 
-class _Chain:
+class Chain:
     """A network whose layers follow one another, with scales that use the range of int8."""
 
     def __init__(self, shape: tuple[int, ...], zero: int) -> None:
@@ -74,7 +74,7 @@ class _Chain:
 
 def keyword_spotting() -> bytes:
     """Return MLPerf Tiny's DS-CNN: a 10x4 convolution, four depthwise separable ones of 64 channels, 12 classes."""
-    chain, shape = _Chain((1, 49, 10, 1), 83), (1, 25, 5, 64)
+    chain, shape = Chain((1, 49, 10, 1), 83), (1, 25, 5, 64)
     chain.layer("CONV_2D", (64, 10, 4, 1), shape, relu=True, padding="SAME", stride_h=2, stride_w=2)
     for _ in range(4):
         chain.layer("DEPTHWISE_CONV_2D", (1, 3, 3, 64), shape, relu=True, padding="SAME")
@@ -89,7 +89,7 @@ def keyword_spotting() -> bytes:
 
 def anomaly_detection() -> bytes:
     """Return MLPerf Tiny's dense autoencoder: 640 values, four layers of 128, 8, four of 128, 640."""
-    chain = _Chain((1, 640), 90)
+    chain = Chain((1, 640), 90)
     inputs = 640
     for outputs in (128, 128, 128, 128, 8, 128, 128, 128, 128):
         chain.layer("FULLY_CONNECTED", (outputs, inputs), (1, outputs), relu=True)

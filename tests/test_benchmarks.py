@@ -4,7 +4,10 @@
 import json
 import re
 
-from benchmarks import seen, silicon
+import pytest
+import yaml
+
+from benchmarks import layers, seen, silicon
 
 
 def test_page_has_the_measured_figures() -> None:
@@ -37,3 +40,16 @@ def test_errors_of_the_cycle_model_are_on_its_page() -> None:
     errors = [abs(silicon.error_of(row)) for row in rows if not row["unlike"]]
     assert max(errors) < 20
     assert sorted(errors)[len(errors) * 4 // 5 - 1] <= 10
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("core", ["Cortex-M7", "Cortex-M55", "Cortex-M3"])
+def test_layers_take_no_more_instructions_than_before(core: str) -> None:
+    """Each output is compared with TFLite Micro's; a percent is for the compiler's version."""
+    data = yaml.safe_load(layers.FILE.read_text(encoding="utf-8"))
+    (row,) = (row for row in layers.CORES if row.name == core)
+    counts = layers.measure(row, [layer["layer"] for layer in data["layers"]])
+    known = json.loads((seen.FOLDER / "layers.json").read_text())["figures"][core]
+    others = [layer["cmsis_nn"][data["cores"].index(core)] for layer in data["layers"]]
+    longer = [count / other > 1.01 * ratio + 0.01 for count, other, ratio in zip(counts, others, known, strict=True)]
+    assert not any(longer)

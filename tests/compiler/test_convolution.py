@@ -69,6 +69,20 @@ _SHAPES = [
     Shape(channels=1, height=15, width=14, outputs=5, filter=(10, 4), strides=(1, 2), padding=(4, 1, 5, 1)),
     Shape(height=1, width=1, channels=30, outputs=11, filter=(1, 1), padding=(0, 0, 0, 0), relu=True),
     Shape(channels=3, outputs=3, height=12, width=12, residual=True),
+    # Parts of the filter read only padding; a column of pixels.
+    Shape(height=1, width=1, channels=5, outputs=3, relu=True),
+    Shape(height=2, width=2, channels=6, multiplier=1, strides=(2, 2), padding=(0, 0, 1, 1)),
+    Shape(height=2, width=3, channels=4, multiplier=1, filter=(5, 3), dilation=(2, 3), padding=(4, 3, 4, 3)),
+    Shape(height=3, width=2, channels=3, outputs=4, filter=(2, 3), dilation=(5, 1), padding=(1, 3, 5, 1)),
+    Shape(
+        height=12, width=1, channels=8, multiplier=1, filter=(5, 1), strides=(2, 1), padding=(1, 0, 2, 0), clamped=True
+    ),
+    Shape(
+        height=9, width=1, channels=5, outputs=4, filter=(3, 1), dilation=(2, 1), padding=(2, 0, 2, 0), residual=True
+    ),
+    Shape(height=5, width=2, channels=8, multiplier=1, strides=(2, 1), relu=True),
+    Shape(height=3, width=3, channels=4, multiplier=1, filter=(2, 5), padding=(0, 2, 1, 2), clamped=True),
+    Shape(height=1, width=21, channels=8, multiplier=1, filter=(1, 21), padding=(0, 0, 0, 0)),
     # With the DSP extension: large filters; weights of two channels that share no halfword.
     Shape(height=9, width=11, channels=4, multiplier=1, filter=(5, 5), padding=(2, 2, 2, 2), largest=128),
     Shape(

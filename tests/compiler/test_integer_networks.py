@@ -45,9 +45,15 @@ class _Network:
         return self._builder.tensor(f"{name}_{self._last}", array.shape, str(array.dtype), array, **keywords)
 
     def convolution(
-        self, kernel: tuple[int, int], shape: tuple[int, ...], *, depthwise: bool = False, stride: int = 1
+        self,
+        kernel: tuple[int, int],
+        shape: tuple[int, ...],
+        *,
+        depthwise: bool = False,
+        stride: int = 1,
+        groups: int = 1,
     ) -> None:
-        inputs, outputs = self._shape[-1], shape[-1]
+        inputs, outputs = self._shape[-1] // groups, shape[-1]
         weights_shape = (1, *kernel, outputs) if depthwise else (outputs, *kernel, inputs)
         scales = self._random.uniform(0.5, 2, outputs).astype(np.float32) * np.float32(_WEIGHT_SCALE)
         weights = self._random.integers(-127, 128, weights_shape).astype(np.int8)
@@ -119,8 +125,21 @@ def _autoencoder(float_borders: bool) -> bytes:
     return network.finish()
 
 
+def _groups() -> bytes:
+    """Convolutions in groups, and filters larger than their images."""
+    network = _Network((1, 6, 5, 8))
+    network.convolution((3, 3), (1, 6, 5, 12), groups=2)
+    network.convolution((1, 1), (1, 3, 3, 16), groups=4, stride=2)
+    network.convolution((5, 5), (1, 3, 3, 16), depthwise=True)
+    network.convolution((3, 3), (1, 2, 2, 16), depthwise=True, stride=2)
+    network.convolution((3, 3), (1, 1, 1, 16), depthwise=True, stride=2)
+    network.convolution((3, 3), (1, 1, 1, 12))
+    return network.finish()
+
+
 _NETWORKS: dict[str, tuple[Callable[[], bytes], tuple[int, ...], str]] = {
     "keyword spotting": (_keyword_spotting, (1, 49, 10, 1), "int8"),
+    "groups": (_groups, (1, 6, 5, 8), "int8"),
     "autoencoder": (lambda: _autoencoder(False), (1, 640), "int8"),
     "autoencoder on floats": (lambda: _autoencoder(True), (1, 640), "float32"),
 }

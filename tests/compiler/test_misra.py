@@ -108,20 +108,29 @@ def test_winograd_breaks_only_rules_with_a_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kernels_of_vectors_break_only_rules_with_a_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("extension", "width", "helpers"),
+    [("mve", 8, ("vector_lanes", "vector_depthwise", "vector_tiles")), ("plain", 2, ("depthwise_narrow",))],
+)
+def test_depthwise_kernels_break_only_rules_with_a_reason(
+    extension: str, width: int, helpers: tuple[str, ...], tmp_path: Path
+) -> None:
     """The forms of MVE and of NEON are in the same file."""
     builder = Builder()
-    for name, depth in (("x", 4), ("y", 4), ("z", 3), ("d", 4)):
-        builder.tensor(name, (1, 8, 8, depth), "int8", scale=0.05)
-    for name, shape in (("w", (4, 3, 3, 4)), ("pixel", (3, 1, 1, 4)), ("small", (1, 3, 3, 4))):
+    for name, depth in (("x", 8), ("y", 8), ("z", 3), ("d", 8), ("e", 8)):
+        builder.tensor(name, (1, 8, width, depth), "int8", scale=0.05)
+    for name, shape in (("w", (8, 3, 3, 8)), ("pixel", (3, 1, 1, 8)), ("small", (1, 3, 3, 8)), ("large", (1, 5, 5, 8))):
         builder.tensor(name, shape, "int8", np.arange(np.prod(shape)) % 127 - 60, scale=0.01)
     builder.operator("CONV_2D", ["x", "w", None], ["y"], padding="SAME")
     builder.operator("CONV_2D", ["y", "pixel", None], ["z"], padding="SAME")
     builder.operator("DEPTHWISE_CONV_2D", ["x", "small", None], ["d"], padding="SAME")
-    library = compile_model(from_tflite(builder.finish(["x"], ["z", "d"]), "m"), target=Target(extensions=("mve",)))
-    counts = misra_counts(write_sources(library, tmp_path), [tmp_path])
-    assert counts["20.1"] > 0 and counts["20.7"] > 0, "cppcheck has not seen the kernels"
-    assert_explained(counts)
+    builder.operator("DEPTHWISE_CONV_2D", ["x", "large", None], ["e"], padding="SAME")
+    model = from_tflite(builder.finish(["x"], ["z", "d", "e"]), "m")
+    library = compile_model(model, target=Target(extensions=(extension,)))
+    sources = write_sources(library, tmp_path)
+    text = "".join(path.read_text() for path in sources)
+    assert all(f" {name}(" in text for name in helpers)
+    assert_explained(misra_counts(sources, [tmp_path]))
 
 
 def test_broken_rule_is_named(tmp_path: Path) -> None:

@@ -42,6 +42,13 @@ _SHAPES = [
     Shape(channels=6, multiplier=1, filter=(4, 1), dilation=(1, 2), strides=(1, 3), padding=(4, 0, 4, 0)),
     Shape(channels=4, multiplier=1, filter=(5, 5), padding=(2, 2, 2, 2)),
     Shape(channels=1, multiplier=2, width=1, height=1),
+    # Eight channels in a vector: filters of any size, with and without padding, a column and a few pixels.
+    Shape(channels=8, multiplier=1, height=25, width=1, filter=(13, 1), padding=_POINT, relu=True),
+    Shape(channels=24, multiplier=1, height=9, width=14, filter=(5, 7), strides=(2, 1), padding=(2, 3, 2, 3)),
+    Shape(
+        channels=8, multiplier=1, height=6, width=19, filter=(1, 9), dilation=(1, 2), padding=(0, 8, 0, 8), clamped=True
+    ),
+    Shape(channels=8, multiplier=1, height=3, width=3, filter=(6, 5), padding=(2, 2, 3, 2), relu=True),
 ]
 _PLAIN_M55 = replace(CORTEX_M55, flags=("-mcpu=cortex-m55+nomve", "-mthumb", "-mfloat-abi=hard"))
 

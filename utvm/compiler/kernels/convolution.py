@@ -23,6 +23,7 @@ from utvm.errors import CompileError
 
 _INT32 = np.iinfo(np.int32)
 _UNROLLED = 32  # Unrolled steps of a filter's loops.
+_MOST_GROUPS = 4  # Kernels multiply by the zeros between groups: more of them take longer than separate products.
 _BIAS_TOLERANCE = 1e-3  # A bias scale this close to input scale times weight scale is taken as equal to it.
 
 
@@ -62,14 +63,19 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
         raise Unfit("batches of more than one image are not supported in integers")
     kernel = weights.transpose([kernel_layout.index(letter) for letter in "OHWI"])
     groups = int(attributes.groups)
+    numbers = kernel.numbers
     if groups not in (1, channels):
-        raise Unfit("convolutions in groups are supported in integers only as depthwise ones")
+        if groups > _MOST_GROUPS:
+            raise Unfit(
+                f"convolutions in more than {_MOST_GROUPS} groups are supported in integers only as depthwise ones"
+            )
+        numbers = _without_groups(numbers, channels)
     scales = _scales(kernel)
     reals = np.float64(real.quantity.scale) * scales.astype(np.float64) / np.float64(goal.quantity.scale)
     top, left, bottom, right = (int(width) for width in attributes.padding)
     record = _record(
         (height, width, channels),
-        kernel.numbers,
+        numbers,
         _bias(reader, bias, real, scales, layout.index("C") - len(layout)),
         reals,
         real.quantity,
@@ -77,7 +83,7 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
         strides=_pair(attributes.strides),
         dilation=_pair(attributes.dilation),
         padding=(top, left, bottom, right),
-        depthwise=groups > 1,
+        depthwise=groups == channels > 1,
         kind=np.int16 if weights.asymmetric else np.int8,
     )
     output = reader.add(_work(record, real, weights, scales, goal), [data], name, (1, *record.output_shape))
@@ -153,6 +159,15 @@ def _record(
     )
 
 
+def _without_groups(kernel: npt.NDArray[np.int32], channels: int) -> npt.NDArray[np.int32]:
+    outputs, rows, columns, depth = kernel.shape
+    groups = channels // depth
+    whole = np.zeros((groups, outputs // groups, rows, columns, groups, depth), np.int32)
+    for group in range(groups):
+        whole[group, ..., group, :] = kernel.reshape(groups, -1, rows, columns, depth)[group]
+    return whole.reshape(outputs, rows, columns, channels)
+
+
 def _operands(reader: Reader, call: Any) -> tuple[Real, Constants]:
     real, weights = reader.real(call.args[0]), reader.constants(call.args[1])
     if real is None:
@@ -223,7 +238,9 @@ def _tflite_convolution(use: Use) -> Convolution | None:
     if array is None or data.shape[0] != 1 or (depthwise and weights.shape[3] % channels):
         return None
     if not depthwise and weights.shape[3] != channels:
-        return None
+        if channels > _MOST_GROUPS * weights.shape[3]:
+            return None
+        array = _without_groups(array, channels)
     options = use.options(tflite.DepthwiseConv2DOptions if depthwise else tflite.Conv2DOptions)
     strides = (options.StrideH(), options.StrideW())
     dilation = (options.DilationHFactor(), options.DilationWFactor())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Integer computations as records; kernels make functions of them. Tensors are NHWC, weights symmetric."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,42 @@ class Ready(Computation):
     """A computation with an existing function."""
 
     operator: Operator
+
+
+def simplify(record: Convolution) -> Convolution:
+    """Return an equal convolution without taps that only read padding; an image of one column becomes a row."""
+    record = _along(_along(record, 0), 1)
+    (height, width, channels), (outputs, rows, columns, depth) = record.input_shape, record.weights.shape
+    top, left, bottom, right = record.padding
+    if width > 1 or columns > 1 or left or right or height == 1:
+        return record
+    return replace(
+        record,
+        input_shape=(1, height, channels),
+        weights=record.weights.reshape(outputs, 1, rows, depth),
+        strides=(1, record.strides[0]),
+        dilation=(1, record.dilation[0]),
+        padding=(0, top, 0, bottom),
+    )
+
+
+def _along(record: Convolution, axis: int) -> Convolution:
+    extent, before, taps = record.input_shape[axis], record.padding[axis], record.weights.shape[1 + axis]
+    stride, step, results = record.strides[axis], record.dilation[axis], record.output_shape[axis]
+    read = [
+        any(0 <= result * stride - before + tap * step < extent for result in range(results)) for tap in range(taps)
+    ]
+    if all(read) or not any(read):
+        return record
+    first, end = read.index(True), taps - read[::-1].index(True)
+    first = min(first, before // step)
+    begin = before - first * step
+    behind = max(0, (results - 1) * stride + (end - first - 1) * step + 1 - extent - begin)
+    top, left, bottom, right = record.padding
+    padding = (begin, left, behind, right) if axis == 0 else (top, begin, bottom, behind)
+    weights = record.weights.take(range(first, end), axis=1 + axis)
+    shorter = replace(record, weights=np.ascontiguousarray(weights), padding=padding)
+    return shorter if shorter.output_shape == record.output_shape else record
 
 
 def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> int:

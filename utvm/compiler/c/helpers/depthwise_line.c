@@ -43,6 +43,9 @@ static inline void depthwise_line(
     const int8_t *const inside_end = plane + right * rows;
     const bool folded = zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX;
     const bool nine = folded && rows == 3 && columns == 3 && apart == 3;
+    const bool dense = apart == rows;
+    const int32_t taps = dense ? 1 : columns;
+    const int32_t together = dense ? rows * columns : rows;
     int32_t first = 0;
     int32_t last = rows;
     while (first < last && top + first * down < 0) {
@@ -84,9 +87,9 @@ static inline void depthwise_line(
             for (; place != behind; place += step) {
                 const int8_t *weight = weights;
                 int32_t sum = 0;
-                for (int32_t tap = 0; tap < columns; ++tap) {
+                for (int32_t tap = 0; tap < taps; ++tap) {
                     const int8_t *value = place + tap * apart;
-                    for (const int8_t *end = value + rows; value != end; ++value) {
+                    for (const int8_t *end = value + together; value != end; ++value) {
                         sum += *value * *weight++;
                     }
                 }

@@ -12,12 +12,12 @@
     "smlabb %[second], %[a], %[b], %[second]\n" \
     "smlatt %[fourth], %[a], %[b], %[fourth]\n"
 #define DEPTHWISE_ROW DEPTHWISE_TAP("") DEPTHWISE_TAP(", %[channels]") DEPTHWISE_TAP(", %[channels], lsl #1")
-#define DEPTHWISE_ASSEMBLY(text) \
+#define DEPTHWISE_ASSEMBLY(text, value) \
     __asm__(text \
-            : [first] "+r"(first), [second] "+r"(second), [third] "+r"(third), [fourth] "+r"(fourth), \
+            : [more] "+r"(value), [first] "+r"(first), [second] "+r"(second), [third] "+r"(third), [fourth] "+r"(fourth), \
               [weights] "+r"(weights), [line] "+r"(line), [a] "=&r"(a), [b] "=&r"(b), [c] "=&r"(c), [d] "=&r"(d) \
-            : [channels] "r"(channels), [stride] "r"(stride) \
-            : "memory")
+            : [channels] "r"(channels) \
+            : "cc", "memory")
 #endif
 
 /* Computes one pixel of a depthwise convolution, four channels at a time.
@@ -41,13 +41,13 @@ static inline void depthwise_pixel(
         uint32_t a, b, c, d;
         if (rows == 3 && columns == 3) {
             DEPTHWISE_ASSEMBLY(
-                DEPTHWISE_ROW "add %[line], %[stride]\n" DEPTHWISE_ROW "add %[line], %[stride]\n" DEPTHWISE_ROW);
+                DEPTHWISE_ROW "add %[line], %[more]\n" DEPTHWISE_ROW "add %[line], %[more]\n" DEPTHWISE_ROW, stride);
         } else {
             for (int32_t row = 0; row < rows; ++row) {
-                for (int32_t column = 0; column < columns; ++column) {
-                    line = window + row * stride + column * channels;
-                    DEPTHWISE_ASSEMBLY(DEPTHWISE_TAP(""));
-                }
+                int32_t count = columns;
+                line = window + row * stride;
+                DEPTHWISE_ASSEMBLY(
+                    "1:\n" DEPTHWISE_TAP("") "add %[line], %[channels]\nsubs %[more], #1\nbne 1b\n", count);
             }
         }
 #else

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from utvm.compiler.kernels import functions, records
 from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
-from utvm.compiler.kernels.cores.packed import make_packed_operator
-from utvm.compiler.kernels.cores.vectors import make_with_vectors
+from utvm.compiler.kernels.cores.packed import make_narrow, make_packed_operator
+from utvm.compiler.kernels.cores.vectors import make_lanes, make_with_vectors
 from utvm.compiler.kernels.cores.winograd import make_with_winograd
 from utvm.compiler.target import Goal, Target
 
@@ -49,6 +49,7 @@ def _two_products(extensions: frozenset[str], wide: bool, held: bool, *goals: Go
 KERNELS = (
     CoreKernel("MVE: 16 products in an instruction", _MVE, False, _make_with_mve, 0.16),
     CoreKernel("MVE: a channel's four by four values in a vector", _MVE, True, _make_with_mve, 1.0),
+    CoreKernel("MVE: eight channels in a vector", _MVE, True, make_lanes, 1.0),
     CoreKernel("NEON: eight products in an instruction", _NEON, False, _make_with_neon, 0.4),
     CoreKernel("NEON: a channel's four by four values in a vector", _NEON, True, _make_with_neon, 2.0),
     CoreKernel("DSP extension: Winograd's algorithm", _DSP, False, make_with_winograd, 0.4, ("balance",)),
@@ -64,6 +65,7 @@ KERNELS = (
     ),
     CoreKernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
     CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed_operator, 2.1),
+    CoreKernel("plain C: rows of a few pixels", _ANY, True, make_narrow, 5.0),
     CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed_operator, 5.0),
 )
 """In order of preference: the first that the core supports and that fits the record is chosen."""
@@ -71,9 +73,9 @@ KERNELS = (
 
 def choose(record: records.Convolution, target: Target) -> records.Operator | None:
     """Make the operator of a convolution by the kernel chosen for the core; None if no kernel fits."""
-    tuned = target.choice(record.layer)
+    tuned, simple = target.choice(record.layer), records.simplify(record)
     for kernel in sorted(_suitable(record, target), key=lambda item: item.name != tuned):
-        operator = kernel.make(record)
+        operator = kernel.make(simple)
         if operator is not None:
             function = operator.function.with_attr({functions.KERNEL: kernel.name, functions.LAYER: record.layer})
             return replace(operator, function=function)

@@ -22,6 +22,7 @@ from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, ch
 
 _PIXELS = 4
 _NARROW = (8, 7, 6, 5, 4)  # Widths of a block of a depthwise row if memory counts, in pixels.
+_FEW = 2  # Pixels of a row that do not justify copying it.
 _UNROLLED = 8  # A channel's weights are padded to a multiple of it.
 _REACH = 255  # If the magnitudes of the weights sum to at most this, the sum of products fits 16 bits.
 
@@ -101,6 +102,29 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
     # A layer that does not shrink its input gains too little to be worth the time.
     narrow = next((item for item in _NARROW if width % item == 0 and record.strides[0] > 1), width)
     return with_forms([_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))])
+
+
+def make_narrow(record: Convolution) -> Operator | None:
+    """Make a depthwise operator that copies nothing, for rows of a few pixels, or return None."""
+    settled = settle_with_offset(record)
+    (height, width, channels), inputs = record.output_shape, record.input_shape[2]
+    if settled is None or channels % 4 or inputs != channels or record.residual is not None:
+        return None
+    if width > _FEW and record.weights.shape[2] <= width:
+        return None  # Most of the filter is read: a channel's copied rows are faster.
+    record, table = settled
+    table[:, 0] += record.input_zero * record.weights.sum(axis=(1, 2, 3), dtype=np.int32)
+    words = np.ascontiguousarray(record.weights.reshape(channels // 4, 4, -1).transpose(0, 2, 1)).view("<i4")
+    constants = {"weights": words.astype(np.int32).ravel(), "scales": table.ravel()}
+    constants |= {"geometry": geometry(record)}
+
+    def row(number: Any, output: Any, at: Pointers) -> None:
+        to = tirx.address_of(output[number * (width * channels)])
+        read = [at[item] for item in ("data", "geometry", "weights", "scales")]
+        call_helper("depthwise_narrow", to, *read, number, record.low, record.high)
+
+    overlap = (distance(record, width, reads_again=True),)
+    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, {}, height, row)
 
 
 def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:

@@ -29,6 +29,7 @@ _MOST_RUN = 2 * _MOST_UNROLLED * _VECTOR  # Bytes; longer windows are copied and
 _COPY = 40  # Estimated instructions per copied run of a window.
 _NARROW = (24, 12, 8, 4)  # Widths of a block of a depthwise row if memory counts, in pixels.
 _LITTLE = 512  # Bytes of scratch; less is not worth splitting.
+_LEAST_WIDTH = 4  # Pixels; narrower rows are computed eight channels at a time.
 _MOST_APART = 2**16 - 4  # Bytes between two pixels; kernels store with 16-bit offsets.
 
 
@@ -37,7 +38,10 @@ def make_with_vectors(record: Convolution, alone: bool) -> Operator | None:
     settled = _settle_vectors(record)
     if settled is None or len(record.bias) > _MOST_APART:
         return None
-    return _depthwise(*settled) if record.depthwise else _convolution(*settled, alone)
+    if not record.depthwise:
+        return _convolution(*settled, alone)
+    is_narrow = alone and record.output_shape[1] < _LEAST_WIDTH
+    return (make_lanes(record) if is_narrow else None) or _depthwise(*settled)
 
 
 def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | None:
@@ -161,6 +165,31 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
 
     overlap = (distance(record, pixels),)
     return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, part)
+
+
+def make_lanes(record: Convolution) -> Operator | None:
+    """Make the depthwise operator of a filter of any size, eight channels in a vector; None if unsupported."""
+    settled = _settle_vectors(record)
+    channels = len(record.bias)
+    if settled is None or record.residual is not None or channels % 8 or record.input_shape[2] != channels:
+        return None
+    record, scales = settled
+    height, width, _ = record.output_shape
+    raw = scales[:, 0] + record.input_zero * record.weights.sum(axis=(1, 2, 3), dtype=np.int32)
+    columns = [scales[:, 0], raw, scales[:, 1], scales[:, 2]]
+    limits = [record.output_zero, record.low, record.high, record.input_zero]
+    constants: dict[str, npt.NDArray[Any]] = {
+        "weights": np.ascontiguousarray(record.weights[..., 0].transpose(1, 2, 0)).ravel(),
+        "scales": np.stack(columns).reshape(4, -1, 4, 2).transpose(1, 0, 3, 2).ravel().astype(np.int32),
+        "geometry": np.append(geometry(record), limits).astype(np.int32),
+    }
+
+    def row(number: Any, output: Any, at: Pointers) -> None:
+        to = tirx.address_of(output[number * (width * channels)])
+        call_helper("vector_lanes", to, *(at[item] for item in ("data", "geometry", "weights", "scales")), number)
+
+    overlap = (distance(record, width, reads_again=True),)
+    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, {}, height, row)
 
 
 def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
