@@ -85,6 +85,9 @@ class SuiteChoice:
     k: str = option("", "run only tests whose names match this expression, as pytest -k")
     m: str = option("", "run only tests whose marks match this expression, as pytest -m")
     last_failed: bool = option(False, "run only tests that failed in the last run on this board, if any did")
+    jobs: int = option(
+        0, "number of virtual boards that share the suites (default: one for each CPU core and GiB of free memory)"
+    )
     reruns: int = option(0, "times to repeat a run without a verdict, at most 5; failed tests do not run again")
 
     @property

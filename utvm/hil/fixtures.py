@@ -66,6 +66,7 @@ def _configure(config: pytest.Config) -> None:
     display = Display(standard_output())
     holder = board_holder.BoardHolder(board, choice, logs, display.line)
     run = HilRun(holder, display, run_id=run_id, started=started, report_root=reports)
+    run.boards = option.board_jobs
     config.stash[_RUN] = run
     config.pluginmanager.register(run, "utvm-run")
     config.pluginmanager.unregister(name="terminalreporter")

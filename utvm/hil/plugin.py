@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("utvm", "utvm: suites on a board")
     for choice in (selection.BoardSelection, selection.BoardFolders, selection.ReportChoice):
         options.add_to_pytest(group.addoption, choice)
+    group.addoption("--board-jobs", type=int, default=1, help="number of virtual boards that share the suites")
     group.addoption("--latency-us", type=int, default=0, help="microseconds that each command of a virtual probe takes")
 
 

@@ -6,10 +6,12 @@ import datetime
 import logging
 import time
 from collections.abc import Generator, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from utvm.base.log import log_into
 from utvm.base.process import signals
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import require_free_space
@@ -20,6 +22,7 @@ from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
 from utvm.hil.progress import RunProgress
 from utvm.hil.project import load_project
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide, first_line
+from utvm.hil.workers import Relay, SuiteQueue, Workers
 from utvm.provenance.location import read_checkout
 from utvm.session.board_holder import BoardHolder
 
@@ -37,9 +40,13 @@ class HilRun:
         self, holder: BoardHolder, display: Display, *, run_id: str, started: datetime.datetime, report_root: Path
     ) -> None:
         self.holder = holder
-        self.models: list[ModelResult] = []
-        self._statistics: list[tuple[str, Mapping[str, int | str]]] = []
-        self._display = display
+        self.boards = 1
+        # With the test that recorded it.
+        self._models: list[tuple[str, ModelResult]] = []
+        self._statistics: list[tuple[str, tuple[str, Mapping[str, int | str]]]] = []
+        self._display: Display | Relay = display
+        self._workers = Workers()
+        self._test = ""
         self._report_root = report_root
         self._run_id = run_id
         self._started = started
@@ -65,11 +72,11 @@ class HilRun:
         self.exit_code: ExitCode | None = None
 
     def record_model(self, model: ModelResult) -> None:
-        self.models.append(model)
+        self._models.append((self._test, model))
         self._display.line(f"{model.name}: {figures.figures_line(model.figures)}")
 
     def record_statistics(self, name: str, values: Mapping[str, int | str]) -> None:
-        self._statistics.append((name, values))
+        self._statistics.append((self._test, (name, values)))
 
     # After this hook the run must write a report, and pytest ends a session only if all plugins have started.
     @pytest.hookimpl(trylast=True)
@@ -115,19 +122,80 @@ class HilRun:
         if self._trouble:
             return True
         try:
+            queue = SuiteQueue(session.items)
+            boards = queue.boards(self.boards) if self.holder.identity.kind == "virtual" else 1
+            # Before the board: a fork has no copies of the threads that watch it.
+            self._workers.start(lambda number, pipe: self._work(session, queue, number, pipe), boards - 1)
             description = self.holder.attach()
         except (UtvmError, OSError) as error:  # For example, too many open files.
+            self._workers.close()
             self._trouble = str(error)
             return True
         driver = self.holder.driver
         version = self._known_environment.place.tools.get(driver)
-        self._display.line(f"{description}, {driver} {version}" if version else description)
+        description += f", {driver} {version}" if version else ""
+        self._display.line(f"{description}; {boards} boards share the suites" if boards > 1 else description)
         self._progress.state["total"] = len(session.items) + len(self._cases)
         self._progress.state["board"] = self.holder.identity.full_name
         for case in self._cases:
             self._show_result(case)
         self._display.begin(self._progress.state["total"])
-        return None
+        if boards == 1:
+            return None
+        try:
+            queue.run(session)
+            self._receive(wait=True)
+        finally:
+            self._workers.close()
+        return True
+
+    def _work(self, session: pytest.Session, queue: SuiteQueue, number: int, pipe: Connection) -> None:
+        """Run suites on a further board, in a fork; the run that forked it receives the results."""
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        if capture:
+            capture.stop_global_capturing()  # Its files are those of the run.
+            capture.start_global_capturing()
+        self._display = Relay(pipe)
+        self.holder = self.holder.copy(self.holder.log_directory / f"board-{number}", self._display.line)
+        try:
+            with log_into(self.holder.log_directory):
+                self.holder.attach()
+                queue.run(session)
+        except (UtvmError, OSError) as error:
+            self._trouble = str(error)
+        except (pytest.Session.Interrupted, pytest.Session.Failed):
+            queue.clear()
+        except KeyboardInterrupt:
+            self._trouble = "a further board was interrupted"
+        finally:
+            signals.record_signals()
+            self.holder.release()
+        pipe.send(("end", (self._models, self._statistics, self._trouble, session.shouldstop)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Hand the report of a test in a fork to the plugins of the run."""
+        if isinstance(self._display, Relay):
+            self._display.report(report)
+
+    def _receive(self, wait: bool = False) -> None:
+        """Add what forks have sent."""
+        assert self._session
+        for kind, content in self._workers.receive(wait):
+            if kind == "line":
+                self._display.line(*content)
+            elif kind == "show_result":
+                self._cases.append(*content)
+                self._show_result(*content)
+            elif kind == "report":
+                self._session.config.hook.pytest_runtest_logreport(report=content[0])
+            elif kind == "end":
+                models, statistics, trouble, stop = content
+                self._models += models
+                self._statistics += statistics
+                self._trouble = self._trouble or trouble
+                self._session.shouldstop = self._session.shouldstop or stop
+            elif kind == "exit" and content:
+                self._trouble = f"the process of a further board ended with exit code {content}"
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtestloop")
     def pytest_after_runtestloop(self) -> Generator[None, object, object]:
@@ -140,7 +208,7 @@ class HilRun:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show the running test, and mark its start in the log for links from the report."""
         _LOG.info("%s", html.TEST_MARKER.format(nodeid))
-        self._progress.state["test"] = nodeid
+        self._test = self._progress.state["test"] = nodeid
         self._display.running(nodeid)
 
     @pytest.hookimpl(wrapper=True)
@@ -174,6 +242,7 @@ class HilRun:
             case = dataclasses.replace(case, message=f"{case.message}\n{self._reattach()}")
         self._cases.append(case)
         self._show_result(case)
+        self._receive()
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Record a user's interruption; pytest raises its own in the same way."""
@@ -243,7 +312,12 @@ class HilRun:
         return self._environment
 
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
-        for case in limits.check_limits(self.holder.identity, self.models, self._checkout.commit):
+        # In the order of the suites, whichever board ran them; what could not be loaded comes first.
+        order = {item.nodeid: number for number, item in enumerate(items)}
+        self._cases.sort(key=lambda case: order.get(case.node, -1))
+        models = [model for _, model in sorted(self._models, key=lambda entry: order.get(entry[0], -1))]
+        statistics = [row for _, row in sorted(self._statistics, key=lambda entry: order.get(entry[0], -1))]
+        for case in limits.check_limits(self.holder.identity, models, self._checkout.commit):
             self._cases.append(case)
             self._show_result(case)
         self._display.end()
@@ -254,9 +328,9 @@ class HilRun:
             CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, reason) for item in items if item.nodeid not in finished
         )
         if unmodelled := self.holder.unmodelled:
-            self._statistics.append(("peripherals without a model", unmodelled))
+            statistics.append(("peripherals without a model", unmodelled))
         if (clock := self.holder.clock_hz) and clock != self.holder.board.clock_hz:
-            self._statistics.append(("clock of the core", {"Hz": clock}))
+            statistics.append(("clock of the core", {"Hz": clock}))
         summary = RunReport(
             run_id=self._run_id,
             started=f"{self._started:%Y-%m-%dT%H:%M:%SZ}",
@@ -264,10 +338,10 @@ class HilRun:
             board=self.holder.identity,
             environment=self._known_environment,
             cases=(*self._cases, *missing),
-            models=tuple(self.models),
+            models=tuple(models),
             verdict=verdict,
             trouble=trouble,
-            statistics=tuple(self._statistics),
+            statistics=tuple(statistics),
             duration_s=time.monotonic() - self._began,
         )
         directory = None

@@ -50,7 +50,10 @@ def run(
     from utvm import boards  # slow to import, and pytest imports this module in every environment
 
     boards.load(choice.board)  # pytest without a board would run the suites without our fixtures
-    arguments = [*_for_pytest(choice, suites), *words(choice), *words(reports), f"--latency-us={choice.latency_us}"]
+    from utvm.hil.nightly.runner import count_parallel_jobs
+
+    more = [f"--latency-us={choice.latency_us}", f"--board-jobs={suites.jobs or count_parallel_jobs()}"]
+    arguments = [*_for_pytest(choice, suites), *words(choice), *words(reports), *more]
     outcome = _OwnExitCode()
     try:
         status = pytest.main(arguments, plugins=[outcome])

@@ -46,6 +46,10 @@ class BoardHolder:
         self._session: Session | None = None
         self._opened, self._running = contextlib.ExitStack(), contextlib.ExitStack()
 
+    def copy(self, log_directory: Path, say: Callable[[str], None]) -> "BoardHolder":
+        """Return a holder of a further board, not yet opened, by the same selection."""
+        return BoardHolder(self.board, self._selection, log_directory, say)
+
     @property
     def _require_reachable(self) -> ReachableBoard:
         if self._reachable is None:
@@ -114,7 +118,7 @@ class BoardHolder:
 
     @property
     def _logs(self) -> list[Path]:
-        return [self.log_directory / f"attached-{number + 1}" for number in range(self.attach_count)]
+        return sorted(self.log_directory.rglob("attached-*"))  # Those of further boards, too.
 
     def reset_board(self) -> Connection:
         """Reset and halt the board, without breakpoints, and return its connection."""

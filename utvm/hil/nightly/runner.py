@@ -198,7 +198,7 @@ class RunningJob:
             *words(choice),
             *words(PlaceChoice(self.job.entry.place)),
         ]
-        command += [*words(ReportChoice(str(folder / "reports"))), *words(SuiteChoice(",".join(suites)))]
+        command += [*words(ReportChoice(str(folder / "reports"))), *words(SuiteChoice(",".join(suites), jobs=1))]
         lease = self._job_lease.lease if self._job_lease else None
         if lease:
             command = ["env", *(f"{name}={value}" for name, value in lease.variables().items()), *command]
