@@ -2,6 +2,7 @@
 """Progress of long work: the estimated time left, and lines without a terminal."""
 
 import io
+import itertools
 import re
 import sys
 import time
@@ -40,6 +41,34 @@ def test_time_left_follows_from_the_count() -> None:
     work.begin("the disk")
     clock.now = 122.0
     assert work.text() == "the disk: 2 min"
+
+
+def test_log_has_a_line_at_least_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = _Clock()
+    work = ProgressLine("samples: 0 of 600", clock)
+    for second in range(600):
+        clock.now = float(second)
+        work.begin(f"samples: {second} of 600")
+        work.show()
+    counts = [int(line.split()[1]) for line in capsys.readouterr().err.splitlines()]
+    assert len(counts) < 100
+    assert max(after - before for before, after in itertools.pairwise([0, *counts, 599])) <= 10
+
+
+def test_print_after_a_step_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen, clock = _Terminal(), _Clock()
+    monkeypatch.setattr(sys, "stderr", screen)
+    work = ProgressLine("samples: 0 of 6", clock)
+    clock.now = 4.0
+    work.show()
+    assert "samples: 0 of 6: 4 s" in screen.getvalue()
+    work.begin("")
+    assert screen.getvalue().endswith("\x1b[2K")
+    work.begin("samples: 3 of 6")
+    assert work.text() == "samples: 3 of 6: 4 s, about 4 s left"
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

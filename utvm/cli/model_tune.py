@@ -20,7 +20,7 @@ from utvm.base.text.quoting import printable
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli.choices import CountingChoice, TuneChoice
 from utvm.cli.compiling import check_counts, compile_for, find, load_model
-from utvm.cli.output import OUT, logs_of
+from utvm.cli.output import OUT, logs_of, show_progress
 from utvm.compiler import CompileOptions, Library, Model
 from utvm.environment.remote import RemoteCommand
 from utvm.errors import BoardError, ConfigError, ProvisionError
@@ -112,11 +112,13 @@ def _measurer(board: Board, where: BoardSelection, request: TuneChoice, model: M
 def _search(tuner: Tuner, trials: int) -> bool:
     """Run a search and print its progress; False if it was interrupted."""
     try:
-        for step in tuner.run(trials):
-            faster = f"{step.before / step.best:.2f} times as fast" if step.best < step.before else "as before"
-            OUT.print(
-                f"{step.measured} of {step.trials}: {printable(step.layer.makes)}: {step.best:,} {tuner.unit}, {faster}"
-            )
+        with show_progress(f"candidates: 0 of {trials}") as begin:
+            for step in tuner.run(trials):
+                count = f"{step.measured} of {step.trials}"
+                faster = f"{step.before / step.best:.2f} times as fast" if step.best < step.before else "as before"
+                begin("")
+                OUT.print(f"{count}: {printable(step.layer.makes)}: {step.best:,} {tuner.unit}, {faster}")
+                begin(f"candidates: {count}")
     except KeyboardInterrupt:
         OUT.print("interrupted: the log has all measurements, and the next model.tune continues from there")
         return False

@@ -116,8 +116,8 @@ def print_steps(first: str = "") -> Iterator[Callable[[str], None]]:
     with show_progress(first) as begin:
 
         def say(step: str) -> None:
+            begin(step)
             if step:
                 print_step(step)
-            begin(step)
 
         yield say

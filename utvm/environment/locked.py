@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -81,6 +81,7 @@ def _disk_error(error: OSError, parent: Path) -> ProvisionError:
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
 _BATCH = 10  # Files per start of apt; a failed batch keeps its complete files.
+_BATCH_BYTES = 32_000_000  # So that the count of files moves on a slow network, too.
 _FETCH_TIMEOUT = 1800.0
 
 LockedPackage = DebianPackage | Wheel
@@ -185,8 +186,10 @@ class Store:
 
     def _batches(self, packages: Sequence[_PackageT]) -> Iterator[tuple[list[_PackageT], int, int]]:
         missing = [package for package in packages if not self.has(package)]
-        waiting, count = iter(missing), 0
-        while batch := list(islice(waiting, _BATCH)):
+        count = 0
+        while count < len(missing):
+            sizes = accumulate(package.size for package in missing[count : count + _BATCH])
+            batch = missing[count : count + max(1, sum(size <= _BATCH_BYTES for size in sizes))]
             yield batch, count, len(missing)
             count += len(batch)
 

@@ -5,6 +5,7 @@ import html
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -22,7 +23,7 @@ _WIDE = 10_000
 """Columns where there is no terminal: each row of a table is one line, as grep expects."""
 _ItemT = TypeVar("_ItemT")
 _SHORT_SECONDS = 3.0  # Shorter steps are not shown.
-_LINE_SECONDS = 15.0  # Between two lines, without a terminal.
+_LINE_SECONDS = 10.0  # Between two lines, without a terminal.
 _BAR_SECONDS = 0.5  # Between two changes of a bar.
 _COUNT = re.compile(r"(\d+) of (\d+)")
 
@@ -77,12 +78,17 @@ class ProgressLine:
         self._terminal = Terminal(stderr=True)
         self._live: Live | None = None
         self._bar: Any = None
+        self._lock = threading.RLock()
+        self._name = _COUNT.sub("", step)
         self._step, self._begin, self._printed = step, clock(), -1.0
 
     def begin(self, step: str) -> None:
         """Begin a step, or update the count of the current one; an empty step releases the terminal."""
-        if _COUNT.sub("", step) != _COUNT.sub("", self._step):
-            self._begin, self._printed = self._clock(), -1.0
+        name = _COUNT.sub("", step)
+        if name != self._name:
+            self.close()
+        if name and name != self._name:
+            self._name, self._begin, self._printed = name, self._clock(), -1.0
         self._step = step
 
     def text(self, columns: int = 0) -> str:
@@ -98,24 +104,24 @@ class ProgressLine:
         return name + rest
 
     def show(self) -> None:
-        """Update the terminal; call about once a second."""
-        spent = self._clock() - self._begin
-        if not self._step or spent < _SHORT_SECONDS:
-            self.close()
-        elif in_notebook():
-            if spent - self._printed > _BAR_SECONDS:
+        """Update the terminal; call about once a second, from any thread."""
+        with self._lock:
+            spent = self._clock() - self._begin
+            if not self._step or spent < _SHORT_SECONDS:
+                self.close()
+            elif in_notebook():
+                if spent - self._printed > _BAR_SECONDS:
+                    self._printed = spent
+                    self._show_bar()
+            elif self._terminal.is_terminal:
+                if self._live is None:
+                    # Without a thread: models are compiled in a fork of this process.
+                    self._live = Live(console=self._terminal, auto_refresh=False, transient=True)
+                    self._live.start()
+                self._live.update(Text(self.text(self._terminal.width), style="dim"), refresh=True)
+            elif self._printed < 0 or spent - self._printed >= _LINE_SECONDS - 1:
                 self._printed = spent
-                self._show_bar()
-        elif self._terminal.is_terminal:
-            if self._live is None:
-                # Without a thread: models are compiled in a fork of this process.
-                self._live = Live(console=self._terminal, auto_refresh=False, transient=True)
-                self._live.start()
-            self._live.update(Text(self.text(self._terminal.width), style="dim"), refresh=True)
-        elif self._printed < 0 or spent - self._printed > max(_LINE_SECONDS, self._printed / 4):
-            # Less often the longer it takes, to keep logs short.
-            self._printed = spent
-            self._terminal.print(self.text(), soft_wrap=True)
+                self._terminal.print(self.text(), soft_wrap=True)
 
     def _show_bar(self) -> None:
         from IPython.display import HTML, display
@@ -129,9 +135,10 @@ class ProgressLine:
             self._bar = display(bar, display_id=True)
 
     def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
 
 
 def in_notebook() -> bool:
