@@ -33,6 +33,17 @@ def test_init_overwrites_nothing(demo: Path) -> None:
     assert (demo / "utvm.yaml").read_text() == "mine"
 
 
+def test_tasks_of_the_editor_are_commands(demo: Path) -> None:
+    text = (demo / ".vscode" / "tasks.json").read_text()
+    tasks = json.loads("".join(line for line in text.splitlines() if not line.startswith("//")))["tasks"]
+    assert len(tasks) == 3
+    for task in tasks:
+        program, command, *options = task["command"].split()
+        assert program == "utvm"
+        completed = inv(command, "--help")
+        assert all(option in completed.stdout for option in options), completed.stdout
+
+
 @pytest.mark.slow
 def test_workflows_pass_linters(demo: Path) -> None:
     workflow = demo / ".github" / "workflows" / "hil.yaml"

@@ -16,6 +16,7 @@ _TEMPLATES = {
     ".github/workflows/hil.yaml": "github.yaml",
     ".gitlab-ci.yml": "gitlab.yaml",
     ".devcontainer/devcontainer.json": "devcontainer.json",
+    ".vscode/tasks.json": "tasks.json",
 }
 _STARTING = Path(__file__).parent / "starting"
 _MODEL = DATA / "models" / "digits"
