@@ -107,6 +107,17 @@ def test_image_for_another_address_is_refused(build: _Build) -> None:
         read_elf(boards.load("stm32f746"), build(board="lpc"))
 
 
+def test_data_for_ram_among_peripherals_are_accepted(build: _Build, tmp_path: Path) -> None:
+    """RIOT copies .backup.data into the backup SRAM of the STM32F7 (RM0385, 5.1.3)."""
+    build()
+    script = (tmp_path / "app.ld").read_text().rstrip().removesuffix("}")
+    section = ".backup 0x40024000 : AT(0x08001000) { LONG(1) } }"
+    (tmp_path / "app.ld").write_text(script + section)
+    arguments = ("-mcpu=cortex-m7", "-mthumb", "-nostdlib", "-Tapp.ld", "-oapp.elf", "app.s")
+    subprocess.run(["arm-none-eabi-gcc", *arguments], cwd=tmp_path, check=True)
+    assert (0x08001000, b"\1\0\0\0") in read_elf(boards.load("stm32f746"), tmp_path / "app.elf").segments
+
+
 def test_image_too_large_for_flash_is_refused(build: _Build) -> None:
     elf = build(f"nop\n.space {(1 << 20) + 1000}")
     with pytest.raises(ConfigError, match=r"is 1,020 bytes too large for flash of stm32f746"):

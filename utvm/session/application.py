@@ -19,6 +19,7 @@ from utvm.toolchain.object_file import core_of
 SILENT = "is its serial line plugged in? On a board without one, model.run and project.run use RTT"
 """Hint for a board without a console."""
 
+_DEVICES = 2  # Eighth of the addresses with peripherals; a chip may have RAM among them, which firmware fills.
 _MAX_BYTES = 256 << 20
 _ALIGNMENT = 4096  # Largest gap between two sections of one region, in bytes.
 # Files that builds and downloads leave beside an image, by their first bytes.
@@ -69,6 +70,7 @@ def read_elf(board: boards.Board, path: str | Path) -> Firmware:
             (section.name, address, section.size)
             for section in image.sections
             for address in {section.address, section.load_address or section.address}
+            if address >> 29 != _DEVICES
         ]
         in_ram = _is_in_ram(image)
         if not in_ram:
