@@ -43,7 +43,7 @@ def _edit(path: Path, old: str, new: str) -> None:
     [
         ("debian.txt", "openocd ", "openocd-next ", "it lacks openocd-next"),
         ("debian.txt", "cppcheck ", "apt ", "apt is in debian.txt too"),
-        ("environment.yaml", "    clang: ", "    clang-99: ", "clang-99 is not in debian.txt"),
+        ("environment.yaml", "    python3-venv: ", "    python3-nothing: ", "python3-nothing is not in debian.txt"),
         ("environment.yaml", "    mypy: ", "    mypi: ", "mypi is not in pylock.toml"),
         ("environment.yaml", "architecture: amd64", "architecture: vax", "debian.architecture"),
         ("python.in", "pyserial\n", "pyserial>=999\n", "python.in asks for pyserial>=999, pylock.toml has"),
