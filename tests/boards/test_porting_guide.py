@@ -151,10 +151,10 @@ def test_board_without_a_port_behaves_as_described(tmp_path: Path) -> None:
     passing = run("health,memory")
     assert passing.returncode == 0, passing.stdout + passing.stderr
     failing = run("debug,counter")
-    assert re.findall(r"failed hil_tests/\w+.py::(\w+)", failing.stdout) == [
+    assert set(re.findall(r"failed hil_tests/\w+.py::(\w+)", failing.stdout)) == {
         "test_reset_run_starts_the_firmware",
         "test_count_of_a_loop_equals_its_single_steps",
-    ]
+    }
     for message in ("the console did not print b'is up\\r\\n' within 10 s", "assert 0 == (1000 * 4)"):
         assert message in _GUIDE
         assert message in failing.stdout

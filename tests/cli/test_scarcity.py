@@ -39,6 +39,7 @@ _NOWHERE = ("--mirror", "http://127.0.0.1:9/{archive}")
 
 # Each command writes to OUT if it can. There is no container engine and no virtual machine.
 _COMMANDS: dict[str, tuple[str, ...]] = {
+    "board.check": _BOARD,
     "board.detect": (),
     "board.gdb": (*_MODEL, *_BOARD, "--vscode"),
     "board.install-udev": ("--output", "OUT"),
@@ -51,6 +52,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "board.show": ("stm32f746",),
     "board.virtual": ("--board", "stm32f746", "--port", "0"),
     "cache.prune": ("--dry-run",),
+    "dashboard": (),
     "docker.build": ("--export-only", *_NOWHERE),
     "docker.run": ("true",),
     "docs.site": ("--output", "OUT/site"),
@@ -58,11 +60,23 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "env.archive": ("--output", "OUT/archive", *_NOWHERE),
     "env.audit": ("--advisories", "IN"),
     "env.lock": _NOWHERE,
+    "farm.export": ("--virtual", "host", "--through", "nowhere.invalid"),
+    "farm.heal": ("all",),
+    "farm.list": (),
+    "farm.quarantine": ("desk-stm32f746-1",),
+    "farm.up": ("--virtual", "host"),
     "firmware.build": (*_MODEL, "--board", "stm32f746", "--output", "OUT/f.elf", "--input", "IN/x.npy"),
     "firmware.flash": (*_BOARD, "--elf", "IN/f.elf"),
     "firmware.size": (*_MODEL, "--board", "stm32f746"),
     "hil": (*_BOARD, "--suite", "health"),
+    "history.bisect": ("digits:instructions", "--board", "stm32f746"),
+    "history.changes": (),
+    "history.export": ("--output", "OUT/history.csv"),
+    "history.import": ("IN",),
+    "history.prune": ("400d",),
+    "history.trend": ("digits",),
     "init": ("OUT/project",),
+    "mlperf.run": (*_MODEL, *_BOARD, "--samples", "1"),
     "model.compare": (_DIGITS, "--boards", "host", "--output", "OUT/compare.svg"),
     "model.eval": ("--model", "digits", *_BOARD, "--samples", "2", "--json", "OUT/r.json"),
     "model.package": (*_MODEL, "--output", "OUT/p.tar.gz"),
@@ -70,7 +84,11 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "model.quantize": (*_MODEL, "--samples", _SAMPLES, "--output", "OUT/digits_int8.onnx"),
     "model.report": (*_MODEL, "--json", "OUT/r.json"),
     "model.run": (*_MODEL, *_BOARD, "--json", "OUT/r.json"),
+    "model.tune": (*_MODEL, "--board", "host", "--trials", "1"),
     "nightly": ("--config", "IN/nightly.yaml", "--jobs", "1", "--report-dir", "OUT/nightly"),
+    "project.build": ("IN",),
+    "project.create": (*_MODEL, "--board", "stm32f746", "--platform", "cmake", "--output", "OUT/created"),
+    "project.run": ("IN", *_BOARD),
     "vm.box": _NOWHERE,
     "vm.release": ("--output", "OUT/release", *_NOWHERE),
     "vm.run": ("true",),
@@ -78,7 +96,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "vm.status": (),
 }
 # Seconds until Ctrl-C, for commands that run until then.
-_UNTIL_INTERRUPTED = {"board.serve": 20, "board.virtual": 20}
+_UNTIL_INTERRUPTED = {"board.serve": 20, "board.virtual": 20, "dashboard": 20, "farm.up": 20}
 # Commands of the virtual machine are tested in tests/environment/machine/test_scarce_machine.py.
 _NOT_HERE = {"test", "vm.test", "vm.up", "vm.destroy", "vm.halt"}
 _OF_PACKAGES = ("docker.build", "env.archive", "vm.box", "vm.release")
