@@ -2,6 +2,7 @@
 """Work on an untrusted model in a forked process, with limits: TVM and ONNX are C++ that trusts its input."""
 
 import contextlib
+import gc
 import logging
 import os
 import pickle
@@ -132,6 +133,7 @@ def _read_result(pipe: BinaryIO, child: int, action: str) -> bytes | None:
 def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
     """Run in the child: do the work, write the reply, and exit without the parent's cleanup."""
     code = 1
+    gc.freeze()  # The parent's objects stay: looking at them would copy their memory.
     try:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGTERM):

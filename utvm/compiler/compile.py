@@ -86,6 +86,9 @@ def compile_model(
     def make(directory: Path) -> None:
         # TVM takes seconds to import.
         from utvm.compiler.build import build_library
+        from utvm.compiler.c.emit import prepare
+
+        prepare()
 
         def build() -> tuple[str, list[str]]:
             with collect_notes() as notes:

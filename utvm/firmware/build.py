@@ -109,7 +109,8 @@ def build(
         return Firmware(board, elf, tuple(libraries), image.pipe, in_ram, functions, image.accelerator)
     try:
         entry = Cache("firmware").fetch(
-            _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
+            _key(toolchain, board.cpu, image),
+            lambda work: _link(board, toolchain, image, work, _common_objects(board, toolchain, image)),
         )
     except errors.ToolchainError as error:
         if board.port and (number := re.search(r"\bUTVM_PORT_(\w+)\W* undeclared", error.message)):
@@ -158,32 +159,35 @@ def image_sources(
 
 def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", folder: Path) -> Path:
     # Link in the client's folder: uploads must not fill the cache.
-    driver = _driver_of(board) if image.accelerator else Sources()
-    ours = replace(image, generated=driver.generated, module=NOTHING, memory="")
-    common = _common_objects(board, toolchain, ours)
+    common = _common_objects(board, toolchain, image)
     try:
-        _link(board, toolchain, replace(image, files=()), folder, common)
+        _link(board, toolchain, image, folder, common)
     except errors.ToolchainError as error:
         raise link_error(image.module, error) from error
     return folder / image.name
 
 
-def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -> list[Path]:
+def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -> dict[Path, Path]:
+    """Return the objects of an image's own files, which do not depend on its libraries, by source."""
+    driver = _driver_of(board) if image.accelerator else Sources()
+    common = replace(image, generated=driver.generated, module=NOTHING, memory="", contents={})
+
     def compile_all(work: Path) -> None:
-        image.write(work)
+        common.write(work)
         with toolchain.compile_objects(
             work,
-            image.files,
-            small=image.files,
+            common.files,
+            small=common.files,
             cpu=board.cpu,
-            include=[*image.include, work],
-            defines=image.defines,
+            include=[*common.include, work],
+            defines=common.defines,
             path_map=source_folders(board, work),
         ) as objects:
             for number, (object_file, _) in enumerate(objects.files):
                 shutil.copyfile(object_file, work / f"{number:03}.o")
 
-    return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_all).glob("*.o"))
+    objects = sorted(Cache(READY).fetch(_key(toolchain, board.cpu, common), compile_all).glob("*.o"))
+    return dict(zip(common.files, objects, strict=True))
 
 
 def _check_accelerator(board: Board, libraries: Sequence[compiler.Library], module: Module) -> str:
@@ -340,21 +344,21 @@ def _key(toolchain: Toolchain, cpu: str, image: ImageSources) -> str:
     )
 
 
-def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, common: Sequence[Path] = ()) -> None:
+def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, compiled: Mapping[Path, Path]) -> None:
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
     elf, map_file = work / image.name, work / f"{image.name}.map"
     with toolchain.compile_objects(
         work,
         image.c_files(work),
-        small=image.files,
+        compiled=compiled,
         contents={work / file: large for file, large in image.contents.items()},
         cpu=board.cpu,
         include=[*image.include, work],
         defines=image.defines,
         path_map=source_folders(board, work),
         flags={work / name: foreign_flags() for name in image.module.sources},
-        beside=[*common, *(work / name for name in image.module.objects), *_linker_options(board, image)],
+        beside=[*(work / name for name in image.module.objects), *_linker_options(board, image)],
     ) as objects:
         if image.memory and script:
             ram.link(objects, board, elf, script, map_file, image.served)

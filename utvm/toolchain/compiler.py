@@ -132,6 +132,7 @@ class Toolchain:
         defines: Sequence[str] = (),
         path_map: Sequence[tuple[Path, str]] = (),
         small: Collection[Path] = (),
+        compiled: Mapping[Path, Path] | None = None,
         contents: Mapping[Path, Mapping[str, bytes]] | None = None,
         flags: Mapping[Path, Sequence[str]] | None = None,
         beside: Sequence[str | Path] = (),
@@ -142,6 +143,7 @@ class Toolchain:
             path_map: directories and their replacements in debug information, so that the output does not depend
                 on the checkout's path.
             small: sources to optimise for size.
+            compiled: objects that exist already, by source.
             contents: contents of constants that are filled in after compilation, by source.
             flags: additional flags by source, after all others.
             beside: objects compiled elsewhere, and linker options.
@@ -149,18 +151,14 @@ class Toolchain:
         compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
         # The last match wins: one directory may be inside another.
         path_map = sorted(path_map, key=lambda entry: len(str(entry[0])))
-        # The compiler's own folder under its own name, the others as on our command line.
-        prefixes = [(str(path), name) for path, name in path_map if path == directory]
-        prefixes += [(f"{path}/.", name) for path, name in path_map]
-        options = [
-            *(f"{flag}={prefix}={name}" for flag in _PREFIX_MAPS for prefix, name in prefixes),
-            *(f"-D{define}" for define in defines),
-            *(f"-I{_path_for_compiler(folder, path_map)}" for folder in include),
-        ]
+        options = _options(directory, include, defines, path_map)
 
         from utvm.toolchain.object_file import fill  # Slow to import, and listing boards compiles nothing.
 
         def compile_one(source: Path, object_file: Path) -> None:
+            if compiled and source in compiled:
+                shutil.copyfile(compiled[source], object_file)
+                return
             first = self.data.small_flags if source in small else ()
             flags_used = (*first, *options, *(flags or {}).get(source, ()))
             command = [*compiler, *flags_used, "-c", _path_for_compiler(source, path_map), "-o", object_file]
@@ -224,6 +222,19 @@ class Objects:
             for compiled, name in self.files:
                 text = text.replace(str(compiled), name)
             map_file.write_text(text, encoding="utf-8")
+
+
+def _options(
+    directory: Path, include: Sequence[Path], defines: Sequence[str], path_map: Sequence[tuple[Path, str]]
+) -> list[str]:
+    # The compiler's own folder under its own name, the others as on our command line.
+    prefixes = [(str(path), name) for path, name in path_map if path == directory]
+    prefixes += [(f"{path}/.", name) for path, name in path_map]
+    return [
+        *(f"{flag}={prefix}={name}" for flag in _PREFIX_MAPS for prefix, name in prefixes),
+        *(f"-D{define}" for define in defines),
+        *(f"-I{_path_for_compiler(folder, path_map)}" for folder in include),
+    ]
 
 
 def _path_for_compiler(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from utvm import errors, runtime
 from utvm.base.text import quoting, templates
-from utvm.compiler.c.helpers import helper_definitions
+from utvm.compiler.c.helpers import helper_definitions, is_helper
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
 from utvm.compiler.c_files import rows as rows_of
@@ -287,6 +287,13 @@ def _values(
         "lines": lines,
         "unused": [word for word in ("inputs", "outputs", *regions) if not re.search(rf"\b{word}\b", text)],
     }
+
+
+def prepare() -> None:
+    """Read templates and names of helpers, which forks of this process then have."""
+    for name in ("library.h", "library.c", "operators.h", "operators.c"):
+        _environment().get_template(name)
+    is_helper("")
 
 
 def _render(library: Library, values: Mapping[str, object]) -> dict[str, str]:
