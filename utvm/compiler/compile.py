@@ -45,6 +45,15 @@ def _digest_sources() -> tuple[str, str]:
     return tree_digest(Path(__file__).parent), tree_digest(runtime.PORTABLE)
 
 
+def _parts(assistant: Assistant | None) -> list[str]:
+    """Parts of the key of a library: the accelerator, and this compiler."""
+    parts = []
+    if assistant:
+        request = "all" if assistant.everything else repr(assistant.cpu_cycles)
+        parts += [assistant.identity, assistant.revision, request]
+    return [*parts, *_digest_sources(), *map(importlib.metadata.version, _PACKAGES)]
+
+
 def compile_model(
     model: Model,
     *,
@@ -73,12 +82,7 @@ def compile_model(
         raise errors.ConfigError(f"there is no executor {executor!r}", "use aot or graph")
     symbol = names.library_name(name or model.name)
     memory = memory or Memory()
-    parts = [model.digest, symbol, repr(target), memory.text, executor]
-    if assistant:
-        request = "all" if assistant.everything else repr(assistant.cpu_cycles)
-        parts += [assistant.identity, assistant.revision, request]
-    parts += _digest_sources()
-    parts += map(importlib.metadata.version, _PACKAGES)
+    parts = [model.digest, symbol, repr(target), memory.text, executor, *_parts(assistant)]
     key = content_key(*parts)
     # Comparing the parts in two logs shows why a run compiled again.
     _LOG.info("%s is library %s, by %s", symbol, key[:12], parts)
