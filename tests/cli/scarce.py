@@ -51,7 +51,7 @@ SCARCE: Mapping[str, Scarcity] = {
     "files of 64 kB": Scarcity(limits="ulimit -f 64"),
 }
 # These print several errors, about several boards or tests.
-_SEVERAL_ERRORS = ("doctor", "hil", "nightly")
+_SEVERAL_ERRORS = ("board.check", "doctor", "hil", "nightly", "project.run")
 
 
 def create_folders(parent: Path) -> Mapping[str, Path]:
