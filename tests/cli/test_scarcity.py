@@ -84,7 +84,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "model.quantize": (*_MODEL, "--samples", _SAMPLES, "--output", "OUT/digits_int8.onnx"),
     "model.report": (*_MODEL, "--json", "OUT/r.json"),
     "model.run": (*_MODEL, *_BOARD, "--json", "OUT/r.json"),
-    "model.tune": (*_MODEL, "--board", "host", "--trials", "1"),
+    "model.tune": (*_MODEL, "--board", "host", "--trials", "1", "--log", "OUT/tuning.jsonl"),
     "nightly": ("--config", "IN/nightly.yaml", "--jobs", "1", "--report-dir", "OUT/nightly"),
     "project.build": ("IN",),
     "project.create": (*_MODEL, "--board", "stm32f746", "--platform", "cmake", "--output", "OUT/created"),
