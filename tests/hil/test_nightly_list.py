@@ -144,13 +144,14 @@ def test_wrong_list_is_refused_with_file_and_key(tmp_path: Path, text: str, mess
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--config", "no-such.yaml"), "no-such.yaml: cannot be read: there is no such file"),
-        (("--only", "stm32f746,stm32f747"), "the list has no board 'stm32f747'"),
-        (("--jobs=-1",), "--jobs is -1"),
+        (("nightly", "--config", "no-such.yaml"), "no-such.yaml: cannot be read: there is no such file"),
+        (("nightly", "--only", "stm32f746,stm32f747"), "the list has no board 'stm32f747'"),
+        (("nightly", "--jobs=-1"), "--jobs is -1"),
+        (("hil", "--board=stm32f746", "--jobs=-1"), "--jobs is -1"),
     ],
 )
 def test_usage_error_starts_nothing(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
-    completed = inv("nightly", "--report-dir", tmp_path / "reports", *words)
+    completed = inv(*words, "--report-dir", tmp_path / "reports")
     assert completed.returncode == 2
     assert f"error: {message}" in completed.stderr
     assert "hint:" in completed.stderr

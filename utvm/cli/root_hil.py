@@ -199,8 +199,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
         notify: file for a message on tests that broke or recovered; empty for none.
         advisories: folder of advisories for locked packages; empty for none.
     """
-    if jobs < 0:
-        raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine can run")
+    jobs = nightly.count_parallel_jobs(jobs)
     check_writable(*(path for _, path in nightly.parse_targets(notify)))
     jobs_listed = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else plugin.report_root(ReportChoice()) / "nightly"
@@ -210,7 +209,6 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
         from utvm.environment.audit import report_on
 
         audit = report_on(Path(advisories))
-    jobs = jobs or nightly.count_parallel_jobs()
     return nightly.run(jobs_selected, jobs=jobs, report_root=root, notify=notify, advisories=audit)
 
 

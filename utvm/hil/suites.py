@@ -52,7 +52,7 @@ def run(
     boards.load(choice.board)  # pytest without a board would run the suites without our fixtures
     from utvm.hil.nightly.runner import count_parallel_jobs
 
-    more = [f"--latency-us={choice.latency_us}", f"--board-jobs={suites.jobs or count_parallel_jobs()}"]
+    more = [f"--latency-us={choice.latency_us}", f"--board-jobs={count_parallel_jobs(suites.jobs)}"]
     arguments = [*_for_pytest(choice, suites), *words(choice), *words(reports), *more]
     outcome = _OwnExitCode()
     try:

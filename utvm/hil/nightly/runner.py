@@ -274,11 +274,15 @@ _BYTES_PER_BOARD = 2**30
 _POLL = 0.1  # Seconds; a job takes tens of seconds.
 
 
-def count_parallel_jobs() -> int:
-    """Return how many boards this computer can run in parallel: one per core and GiB of free memory.
+def count_parallel_jobs(requested: int = 0) -> int:
+    """Return the requested number of boards in parallel; of 0, one per core and GiB of free memory, at least 1.
 
-    An emulated board keeps one core busy. At least 1.
+    An emulated board keeps one core busy. Raises ConfigError for a negative number.
     """
+    if requested < 0:
+        raise ConfigError(f"--jobs is {requested}", "give 1 or more; without it, as many as the machine can run")
+    if requested:
+        return requested
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, psutil.virtual_memory().available // _BYTES_PER_BOARD))
 
