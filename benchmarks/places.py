@@ -106,7 +106,7 @@ def _measure_machine() -> list[tuple[str, float]]:
     """Create the machine, and start it from each state; return the commands with their seconds."""
     _measure_command("vm.destroy")
     rows = [("vm.up, made anew", _measure_command("vm.up")), ("vm.up, running", _measure_command("vm.up"))]
-    rows.append(("vm.halt --suspend", _measure_command("vm.halt --suspend")))
+    rows.append(("vm.halt --suspend", _measure_command("vm.halt", "--suspend")))
     rows.append(("vm.up, suspended", _measure_command("vm.up")))
     rows.append(("vm.up, from the snapshot, --fresh", _measure_command("vm.up", "--fresh")))
     rows.append(("vm.halt", _measure_command("vm.halt")))
