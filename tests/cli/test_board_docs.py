@@ -43,6 +43,8 @@ def test_section_agrees_with_the_board_file() -> None:
         "a software model of ours",
         "| dtcm | `0x20000000` | 64 KiB | ram |",
         "| flash-itcm | `0x00200000` | 1,024 KiB | flash, flash on another bus |",
+        "| LEDs | LD1 green `PB0`, LD2 blue `PB7`, LD3 red `PB14` |",
+        "A5 `PF10`; D15 `PB8`",
     ):
         assert expected in section
     emulated = page(MEASUREMENTS).split("## mps2-an500")[1].split("\n## ")[0]

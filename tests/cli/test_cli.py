@@ -26,7 +26,7 @@ _SERVE = ["board.serve", "--model", DIGITS, "--board"]
 def test_boards_are_listed_and_shown() -> None:
     assert "stm32f746" in inv("board.list").stdout
     output = inv("board.show", "stm32f746").stdout
-    for part in ("0x08000000", "1024 KiB", "sram1", "USART3", "216 MHz"):
+    for part in ("0x08000000", "1,024 KiB", "sram1", "USART3", "216 MHz"):
         assert part in output
 
 

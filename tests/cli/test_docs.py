@@ -95,9 +95,10 @@ def test_every_board_has_a_memory_map(pages: Mapping[Path, str]) -> None:
     for text in ("flash at 0x08000000, 1,024 KiB", "flash-itcm at 0x00200000, 1,024 KiB", "dtcm at 0x20000000, 64 KiB"):
         assert text in sections["stm32f746"]
     assert "◀ mirrors flash<" in sections["stm32f746"] and "◀ data<" in sections["stm32f746"]
-    # The probe's serial port: UM2407 (STM32H7 Nucleo-144), and Nordic's guide to the nRF52840 DK.
-    assert "on PD8 (sends) and PD9 (receives)" in sections["nucleo-h743zi"]
-    assert "on P0.06 (sends) and P0.08 (receives)" in sections["nrf52840dk"]
+    # UM1974 and UM2179: a pin of the Arduino connector, an LED.
+    assert "D0 PG9" in sections["stm32f746"] and ">PG9</text>" in sections["stm32f746"]
+    assert "LD1 green `PC7`" in sections["nucleo-l4r5zi"]
+    assert "Connectors: none; QEMU emulates a logic image" in sections["mps2-an385"]
 
 
 def test_page_of_errors_has_every_class(pages: Mapping[Path, str]) -> None:

@@ -28,6 +28,7 @@ _NOT_PROCESS_KEYS = (
     *_CHIP_KEYS,
     "console",
     "port",
+    "pinout",
     "cycle_counter",
     "counter_hz",
     "start",
@@ -53,6 +54,7 @@ class Board(Record):
         counter_hz: frequency of that counter, if not ``clock_hz``.
         secure: an Armv8-M core with the Security Extension, in whose Secure state code runs.
         port: a shared port instead of ``port.c``; without either, the one that does nothing.
+        pinout: pins of the console, LEDs, buttons and connectors.
         hole: an unmapped address, for suites.
         accelerator, drivers: settings by name.
         silicon: chip and run that confirmed each part of the description.
@@ -74,6 +76,7 @@ class Board(Record):
     counter_hz: Annotated[int, Field(gt=0, lt=2**32)] | None = None
     secure: bool = False
     port: parts.Port | None = None
+    pinout: parts.Pinout | None = None
     hole: parts.Address = 0xF000_0000
     start: parts.Start = parts.Start()
     physical: parts.Physical | None = None
@@ -280,6 +283,12 @@ class Board(Record):
             if region.name == name:
                 return region
         raise KeyError(name)
+
+    def uses_of(self, region: parts.MemoryRegion) -> str:
+        """Describe a region's content: code, data, stack; or the region that it mirrors."""
+        if region.alias_of:
+            return f"mirrors {region.alias_of}"
+        return ", ".join(use for use in ("code", "data", "stack") if getattr(self.layout, use) == region.name)
 
     @property
     def is_guarded(self) -> bool:

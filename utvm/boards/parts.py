@@ -144,6 +144,46 @@ class ConsolePart(Record):
     flow_control: FlowControl = "none"
 
 
+Pins = dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9.]*$")]]
+"""Pins of the chip by their names on the board."""
+
+
+class Connector(Record):
+    """A connector: the pins of its left and right column, from top to bottom."""
+
+    left: Pins = Field({})
+    right: Pins = Field({})
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Pin and name on the left, name and pin on the right; the columns end in one row."""
+        height = max(len(self.left), len(self.right))
+        columns = ([("", "")] * (height - len(pins)) + list(pins.items()) for pins in (self.left, self.right))
+        return [(left[1], left[0], *right) for left, right in zip(*columns, strict=True)]
+
+
+class Pinout(Record):
+    """Pins of a board.
+
+    Attributes:
+        source: the publication that has them.
+        pins: pins by purpose, such as ``LEDs``.
+        connectors: by name.
+        note: missing parts, and why.
+    """
+
+    source: str = ""
+    pins: dict[str, Pins] = Field({})
+    connectors: dict[str, Connector] = Field({})
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _check_source(self) -> "Pinout":
+        if not self.source and (self.pins or self.connectors or not self.note):
+            raise ValueError("source is missing: pins and connectors need one; without them, a note says why")
+        return self
+
+
 class Port(Record):
     """A port that boards share, and its numbers: addresses, interrupt lines, clocks.
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from utvm import boards, firmware
 from utvm.base.process import peer, service
 from utvm.base.text.terminal import ProgressLine
-from utvm.boards import Board, accelerators, bitstream
+from utvm.boards import Board, accelerators, bitstream, parts
 from utvm.cli.choices import ModelChoice
 from utvm.cli.compiling import load_model
 from utvm.cli.output import OUT, logs_of
@@ -85,18 +85,42 @@ def show_board(name: str) -> None:
         f"  layout     code in {board.layout.code}, data in {board.layout.data}, "
         f"stack of {board.layout.stack_size} B in {board.layout.stack}"
     )
-    OUT.table(
-        ("memory", "address", "size", "kind"),
-        rows=[
-            (
-                region.name,
-                f"{region.address:#010x}",
-                f"{region.size // 1024} KiB",
-                f"{region.kind} ({region.alias_of} on another bus)" if region.alias_of else region.kind,
-            )
-            for region in board.memory
-        ],
-    )
+    _print_pinout(board.pinout or parts.Pinout.model_construct(note="not described (key pinout, docs/porting.md)"))
+    _print_memory(board)
+
+
+def _print_pinout(pinout: parts.Pinout) -> None:
+    for purpose, pins in pinout.pins.items():
+        OUT.print(f"  pins       {purpose}: {', '.join(f'{name} {pin}' for name, pin in pins.items())}")
+    for name, connector in pinout.connectors.items():
+        widths = [max(map(len, column)) for column in zip(*connector.rows, strict=True)]
+        border = "─" * (widths[1] + widths[2] + 4)
+        OUT.print(f"  connector  {name}")
+        OUT.print(f"             {'':>{widths[0]}} ┌{border}┐")
+        for row in connector.rows:
+            cells = [f"{text:{side}{width}}" for text, side, width in zip(row, "><><", widths, strict=True)]
+            OUT.print("             {} │ {}  {} │ {}".format(*cells).rstrip())
+        OUT.print(f"             {'':>{widths[0]}} └{border}┘")
+    for title, text in (("connectors", pinout.note), ("pins from", pinout.source)):
+        if text:
+            OUT.print(f"  {title:<10} {text}")
+
+
+def _print_memory(board: Board) -> None:
+    """Print the memory map in the order of addresses, with sizes to scale."""
+    texts = max(len(region.name) + len(board.uses_of(region)) for region in board.memory)
+    eighths = 8 * max(4, min(32, OUT.width - 40 - texts))
+    largest, end = max(region.size for region in board.memory), None
+    rows: list[tuple[str, ...]] = []
+    for region in sorted(board.memory, key=lambda region: region.address):
+        if OUT.is_terminal and end not in (None, region.address):
+            rows.append(("┄", "┄", "", "", "", ""))
+        whole, part = divmod(max(1, region.size * eighths // largest), 8)
+        bar = "█" * whole + " ▏▎▍▌▋▊▉"[part].strip()
+        size = f"{region.size // 1024:,} KiB"
+        rows.append((region.name, f"{region.address:#010x}", size, region.kind, bar, board.uses_of(region)))
+        end = region.end
+    OUT.table(("memory", "address", ">size", "kind", "to scale", "content"), rows=rows)
 
 
 def _content(board: Board) -> dict[str, Any]:
@@ -118,6 +142,7 @@ def _content(board: Board) -> dict[str, Any]:
             {"name": region.name, "address": region.address, "size": region.size, "kind": region.kind}
             for region in board.memory
         ],
+        "pinout": board.pinout and board.pinout.model_dump(),
     }
 
 
