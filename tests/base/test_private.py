@@ -18,8 +18,14 @@ from utvm.base.log import log_folder, log_into
 from utvm.base.process.service import Service
 from utvm.base.storage import cache, lock
 from utvm.base.storage.cache import Cache
-from utvm.base.storage.files import UnsafeFileError, check_own_folder, create_own_folder, open_regular, write_whole
-from utvm.base.storage.temporary import temporary_folder
+from utvm.base.storage.files import (
+    UnsafeFileError,
+    check_own_folder,
+    create_own_folder,
+    open_regular,
+    temporary_folder,
+    write_whole,
+)
 from utvm.boards import Board, bitstream
 from utvm.errors import BoardError, ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.history.store import open_history

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from utvm.base.storage import temporary
-from utvm.base.storage.temporary import private_folder, temporary_folder
+from utvm.base.storage import files
+from utvm.base.storage.files import private_folder, temporary_folder
 
 
 def test_renamed_folder_stays(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_nothing_is_removed_without_locks(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign = Path(tempfile.mkdtemp(prefix=temporary._PREFIX, dir=tmp_path))
+    foreign = Path(tempfile.mkdtemp(prefix=files._PREFIX, dir=tmp_path))
     real = os.open
 
     def refuse(path: Path, flags: int, **options: Any) -> int:
@@ -107,6 +107,6 @@ def test_private_folder_has_room_for_a_socket(tmp_path: Path, monkeypatch: pytes
 
 
 def test_fifo_of_another_user_does_not_block_the_sweep(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / f"{temporary._PREFIX}fifo")
+    os.mkfifo(tmp_path / f"{files._PREFIX}fifo")
     with temporary_folder(tmp_path) as folder:
         assert folder.is_dir()

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import yaml
 
-from utvm import boards, firmware
+from utvm import boards, drivers, firmware
 from utvm.boards import Board
 from utvm.cli import choices
 from utvm.cli.model_run import run_model
 from utvm.compiler import Library
-from utvm.drivers import Connection, attach, driver
+from utvm.drivers import Connection, attach
 from utvm.errors import BoardError, ProbeError
 from utvm.paths import ROOT
 from utvm.probe import choice
@@ -206,8 +206,8 @@ def test_any_driver_names_unmodelled_peripherals(tmp_path: Path) -> None:
     )
     messages: list[str] = []
     board = boards.load("nrf52840dk:driver=pyocd")
-    identity = driver.BoardIdentity(board.full_name, "virtual")
-    reachable = driver.ReachableBoard(board, identity, frozenset(), "pyocd", lambda setup: cast(Connection, None))
+    identity = drivers.BoardIdentity(board.full_name, "virtual")
+    reachable = drivers.ReachableBoard(board, identity, frozenset(), "pyocd", lambda setup: cast(Connection, None))
     with reachable.open(tmp_path, messages.append):
         pass
     assert messages == [

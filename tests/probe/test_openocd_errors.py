@@ -19,7 +19,7 @@ from utvm.probe.openocd import OpenOcd
 from utvm.probe.virtual import start_virtual
 from utvm.virtual.bus import BusError
 from utvm.virtual.cortex_m.kinds import KINDS
-from utvm.virtual.stlink_tcp import StLinkServer
+from utvm.virtual.serving import StLinkServer
 
 DAP = "dapdirect_swd"
 

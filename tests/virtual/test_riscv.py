@@ -10,9 +10,8 @@ from elftools.elf.elffile import ELFFile
 from utvm import boards
 from utvm.virtual.bus import Bus
 from utvm.virtual.jtag.core import EXECUTE, LOAD, STORE
-from utvm.virtual.riscv.hart import MACHINE, MIP, TRIGGER, USER, Hart
+from utvm.virtual.riscv.hart import MACHINE, MIP, TDATA1, TDATA2, TRIGGER, TSELECT, USER, Hart
 from utvm.virtual.riscv.machine import Clint, Uart16550
-from utvm.virtual.riscv.triggers import TDATA1, TDATA2, TSELECT
 
 _CODE, _DATA, _NOWHERE, _UART = 0x80000000, 0x82000000, 0x90000000, 0x10000000
 _BY_NAME = {"ra": 1, "sp": 2, "t0": 5, "t1": 6, "t2": 7, "s0": 8, "a0": 10, "a1": 11}

@@ -12,7 +12,7 @@ from fake_board import RAM, FakeBoard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from utvm.virtual.stlink_tcp import StLinkServer
+from utvm.virtual.serving import StLinkServer
 
 STATUS_OK = 1
 OPEN = struct.pack("<BxxxI", 3, 1)

@@ -19,7 +19,7 @@ from typing import Any
 from utvm import boards, drivers, firmware, paths, runtime, selection
 from utvm.base.log import log_into
 from utvm.base.process import peer, signals
-from utvm.base.storage import files, temporary
+from utvm.base.storage import files
 from utvm.base.text.quoting import gdb
 from utvm.boards import Board
 from utvm.cli import board_run, choices, compiling, model_inputs
@@ -87,7 +87,7 @@ def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
                 raise ProbeError(f"TCP port {port} cannot be served: {error.strerror}", "choose another one") from error
             yield door, f"127.0.0.1:{port}"
             return
-        folder = stack.enter_context(temporary.private_folder())
+        folder = stack.enter_context(files.private_folder())
         door = stack.enter_context(socket.socket(socket.AF_UNIX))
         door.bind(f"{folder}/gdb")
         door.listen()

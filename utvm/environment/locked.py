@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import utvm
 from utvm.base.process.run import run_tool
-from utvm.base.storage import temporary
+from utvm.base.storage import files
 from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.environment import debian, python_lock
 from utvm.environment.debian import DebianLock, DebianPackage, load_lock
@@ -32,9 +32,9 @@ from utvm.provenance.location import files_digest, read_lock_files
 
 @contextlib.contextmanager
 def temporary_root(parent: Path) -> Iterator[Path]:
-    """Empty temporary folder, see :func:`utvm.base.storage.temporary.temporary_folder`."""
+    """Empty temporary folder, see :func:`utvm.base.storage.files.temporary_folder`."""
     try:
-        with temporary.temporary_folder(parent, _remove_root) as folder:
+        with files.temporary_folder(parent, _remove_root) as folder:
             try:
                 yield folder
             except OSError as error:
@@ -57,7 +57,7 @@ def replace_folder(folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _remove_root(folder: Path) -> None:
-    temporary.remove_tree(folder)
+    files.remove_tree(folder)
     if folder.exists() and shutil.which("mmdebstrap"):
         # Only a user namespace may remove files of the root file system's users.
         subprocess.run(["mmdebstrap", "--unshare-helper", "rm", "-rf", folder], capture_output=True, check=False)

@@ -26,7 +26,7 @@ from utvm.base.process.peer import OwnerOnlySocket, listen
 from utvm.base.process.run import run_tool
 from utvm.base.process.service import Service
 from utvm.base.storage.cache import cache_root
-from utvm.base.storage.temporary import private_folder
+from utvm.base.storage.files import private_folder
 from utvm.drivers import BoardIdentity
 from utvm.errors import ProvisionError
 from utvm.farm.client import FarmClient, labgrid_python, no_proxy_variables

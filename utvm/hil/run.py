@@ -14,7 +14,7 @@ import pytest
 from utvm.base.log import log_into
 from utvm.base.process import signals
 from utvm.base.storage.cache import cache_root
-from utvm.base.storage.temporary import require_free_space
+from utvm.base.storage.files import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
 from utvm.hil import figures, html, limits, report
 from utvm.hil.display import Display

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from utvm.base.process import landlock
-from utvm.base.storage import cache, temporary
+from utvm.base.storage import cache, files
 from utvm.boards import Board
 from utvm.boards.accelerators import accelerator_of
 from utvm.compiler.library import MAX_TENSOR_BYTES
@@ -267,7 +267,7 @@ class ModuleBoard:
         before = self._image
         self._program(firmware)
         if before is not self._base and before is not None:
-            temporary.remove_tree(before.elf.parent)
+            files.remove_tree(before.elf.parent)
         self._say(f"{name} is on the board{', in RAM' if firmware.in_ram else ''}")
         return self.board.connect()
 
@@ -292,7 +292,7 @@ class ModuleBoard:
                     module=Upload(module, place),
                 )
             except UtvmError:
-                temporary.remove_tree(place)
+                files.remove_tree(place)
                 raise
 
         if _runs_code_in_ram(base.board, self._connection):

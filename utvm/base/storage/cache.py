@@ -22,8 +22,14 @@ from pathlib import Path
 from typing import IO
 
 from utvm import errors, paths
-from utvm.base.storage.files import UnsafeFileError, check_own_folder, create_own_folder, open_regular
-from utvm.base.storage.temporary import remove_tree, temporary_folder
+from utvm.base.storage.files import (
+    UnsafeFileError,
+    check_own_folder,
+    create_own_folder,
+    open_regular,
+    remove_tree,
+    temporary_folder,
+)
 
 # Package files are in folders by the first letters of their names.
 _DEEPER = {"packages": "sha256/*/*"}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A software model behind JTAG pins, which OpenOCD drives through a socket (remote_bitbang)."""
 
+from utvm import drivers
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board, bitstream, parts
-from utvm.drivers import connection, driver
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.virtual import on_bus, start_jtag
 from utvm.selection import BoardSelection
@@ -14,18 +14,18 @@ def _model(board: Board) -> parts.JtagModel:
     return board.virtual.jtag
 
 
-def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+def _find(board: Board, selection: BoardSelection) -> drivers.ReachableBoard | None:
     if selection.kind == "physical" or selection.serial:
         return None
     model = _model(board)
     caps = board.capabilities_with(model.lacks, "OpenOCD")
 
-    def start(setup: driver.Setup) -> connection.Connection:
+    def start(setup: drivers.Setup) -> drivers.Connection:
         machine = setup.stack.enter_context(start_jtag(board, setup.logs, bitstream.loaded_bitstream(board)))
         assert machine.health_match
         select = model.probe.format(pins=tcl(machine.health_match["pins"]))
-        openocd, gdb = driver.start_openocd(setup, board, [select], model.openocd)
-        return connection.Connection(
+        openocd, gdb = drivers.start_openocd(setup, board, [select], model.openocd)
+        return drivers.Connection(
             board,
             "virtual",
             "VIRTUAL board, a software model"
@@ -34,16 +34,16 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             setup.logs,
             probe="JTAG by remote_bitbang",
             port=OpenOcdPort(gdb, live="memory while running" in caps, load=model.load),
-            console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+            console=drivers.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             emulated=True,
-            worth_moving=driver.WORTH_MOVING_BY_BITBANG,
+            worth_moving=drivers.WORTH_MOVING_BY_BITBANG,
         )
 
-    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), caps, "openocd", start)
+    return drivers.ReachableBoard(board, drivers.BoardIdentity(board.full_name, "virtual"), caps, "openocd", start)
 
 
-DRIVER = driver.Driver(
+DRIVER = drivers.Driver(
     name="jtag",
     rank=35,
     supports=lambda board: board.virtual.jtag is not None,

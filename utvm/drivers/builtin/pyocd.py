@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from utvm.base.storage.temporary import private_folder
+from utvm import drivers
+from utvm.base.storage.files import private_folder
 from utvm.boards import Board
 from utvm.boards.parts import PyOcdPart
-from utvm.drivers import connection, driver
+from utvm.drivers import connection
 from utvm.drivers.builtin.usb import kind_of, on_usb
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.probe import gdb, packets, target_xml
@@ -35,7 +36,7 @@ def _part(board: Board) -> PyOcdPart | None:
     return board.physical.pyocd if board.physical else None
 
 
-def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+def _find(board: Board, selection: BoardSelection) -> drivers.ReachableBoard | None:
     probe = find_probe(board, selection.kind, selection.serial)
     if probe is not None:
         if probe.by_path:
@@ -44,7 +45,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             )
         caps = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
-        def start_physical(setup: driver.Setup) -> connection.Connection:
+        def start_physical(setup: drivers.Setup) -> connection.Connection:
             held_probe = setup.stack.enter_context(hold_probe(board, probe, selection.wait, setup.say))
             return on_usb(
                 board,
@@ -55,27 +56,27 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
                 worth_moving=_WORTH_MOVING,
             )
 
-        identity = driver.BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial_number)
-        return driver.ReachableBoard(board, identity, caps, "pyocd", start_physical, probe)
+        identity = drivers.BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial_number)
+        return drivers.ReachableBoard(board, identity, caps, "pyocd", start_physical, probe)
     if board.virtual.model is None or selection.kind == "physical":
         return None
     caps = board.capabilities_of("virtual")
 
-    def start_model(setup: driver.Setup) -> connection.Connection:
+    def start_model(setup: drivers.Setup) -> connection.Connection:
         return _on_model(board, setup, caps, selection.latency_us)
 
-    identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
-    return driver.ReachableBoard(board, identity, caps, "pyocd", start_model)
+    identity = drivers.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
+    return drivers.ReachableBoard(board, identity, caps, "pyocd", start_model)
 
 
-def _on_model(board: Board, setup: driver.Setup, caps: frozenset[str], latency_us: int) -> connection.Connection:
+def _on_model(board: Board, setup: drivers.Setup, caps: frozenset[str], latency_us: int) -> connection.Connection:
     plug = setup.stack.enter_context(private_folder()) / "usb"
     machine = setup.stack.enter_context(
         start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", f"unix:{plug}"))
     )
     assert machine.health_match and board.physical
     server, port = _serve(setup, board, board.model.serial_number, plug)
-    driver.check_identity(board.name, board.physical.identity, port.gdb, board.model.serial_number)
+    drivers.check_identity(board.name, board.physical.identity, port.gdb, board.model.serial_number)
     return connection.Connection(
         board,
         "virtual",
@@ -85,7 +86,7 @@ def _on_model(board: Board, setup: driver.Setup, caps: frozenset[str], latency_u
         probe="virtual CMSIS-DAP on a socket in place of USB",
         serial=board.model.serial_number,
         port=port,
-        console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+        console=drivers.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
         services=(machine, server),
         machine=machine,
         unit="modelled cycles" if board.timing else None,
@@ -93,7 +94,7 @@ def _on_model(board: Board, setup: driver.Setup, caps: frozenset[str], latency_u
     )
 
 
-def _serve(setup: driver.Setup, board: Board, serial: str, usb: Path | None = None) -> tuple[PyOcd, PyOcdPort]:
+def _serve(setup: drivers.Setup, board: Board, serial: str, usb: Path | None = None) -> tuple[PyOcd, PyOcdPort]:
     part = _part(board)
     assert part
     log = setup.logs / "pyocd.log"
@@ -212,7 +213,7 @@ class PyOcdClient(gdb.GdbClient):
         return super()._notice_stop(packet)
 
 
-DRIVER = driver.Driver(
+DRIVER = drivers.Driver(
     name="pyocd",
     rank=25,
     supports=lambda board: _part(board) is not None,

@@ -6,10 +6,10 @@ import re
 import socket
 from pathlib import Path
 
+from utvm import drivers
 from utvm.base.process import run, service
 from utvm.boards import Board, bitstream, parts
 from utvm.boards.parts import Emulator
-from utvm.drivers import connection, driver
 from utvm.errors import BoardError, ProbeError
 from utvm.probe import debug_port, relay
 from utvm.probe.gdb import GdbClient
@@ -117,13 +117,13 @@ def _neighbour_of(board: Board) -> ExternalModel | None:
     )
 
 
-def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+def _find(board: Board, selection: BoardSelection) -> drivers.ReachableBoard | None:
     if selection.kind == "physical" or selection.serial:
         return None
     emulator = _emulator(board)
     caps = board.capabilities_with(board.virtual.lacking, None)
 
-    def start(setup: driver.Setup) -> connection.Connection:
+    def start(setup: drivers.Setup) -> drivers.Connection:
         neighbour = _neighbour_of(board)
         plugin = ""
         if board.timing:
@@ -140,7 +140,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             setup.stack.enter_context(relay.NeighbourRelay(server, theirs, neighbour))
             client = GdbClient
         gdb = setup.stack.enter_context(client(channel, advice=qemu.advice, breakpoint_kind=kind))
-        return connection.Connection(
+        return drivers.Connection(
             board,
             "virtual",
             f"VIRTUAL board, emulated by QEMU ({emulator.machine})"
@@ -150,13 +150,13 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             setup.logs,
             probe="QEMU's GDB stub without OpenOCD",
             port=debug_port.QemuPort(gdb, live=False, attended=neighbour.symbol if neighbour else ""),
-            console=driver.open_console(setup, board, qemu.console) if board.line else None,
+            console=drivers.open_console(setup, board, qemu.console) if board.line else None,
             services=(qemu,),
             emulated=True,
             unit="modelled cycles" if board.timing else None,
         )
 
-    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), caps, "qemu", start)
+    return drivers.ReachableBoard(board, drivers.BoardIdentity(board.full_name, "virtual"), caps, "qemu", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:
@@ -164,7 +164,7 @@ def _describe(board: Board) -> tuple[str, str]:
     return "emulated", f"by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD"
 
 
-DRIVER = driver.Driver(
+DRIVER = drivers.Driver(
     name="qemu",
     rank=40,
     supports=lambda board: board.virtual.emulator is not None,

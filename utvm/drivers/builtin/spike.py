@@ -16,12 +16,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from utvm import drivers
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.service import Service
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.boards.parts import MemoryRegion, SpikePart
-from utvm.drivers import connection, driver
 from utvm.errors import ProbeError
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.selection import BoardSelection
@@ -40,13 +40,13 @@ def _is_installed(board: Board) -> bool:
     return shutil.which(_simulator(board).program) is not None
 
 
-def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+def _find(board: Board, selection: BoardSelection) -> drivers.ReachableBoard | None:
     if selection.kind == "physical" or selection.serial or not _is_installed(board):
         return None
     simulator = _simulator(board)
     caps = board.capabilities_with(simulator.lacks, "OpenOCD")
 
-    def start(setup: driver.Setup) -> connection.Connection:
+    def start(setup: drivers.Setup) -> drivers.Connection:
         private = can_be_private()
         if not private:
             setup.say("other users of this computer can reach Spike's port: network namespaces are not available here")
@@ -55,9 +55,9 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
         )
         assert spike.health_match
         select = simulator.probe.format(port=tcl(spike.health_match["port"]))
-        openocd, gdb = driver.start_openocd(setup, board, [select], within=beside(spike) if private else ())
+        openocd, gdb = drivers.start_openocd(setup, board, [select], within=beside(spike) if private else ())
         # Its serial line would be on its terminal, which is not available here.
-        return connection.Connection(
+        return drivers.Connection(
             board,
             "virtual",
             "VIRTUAL board, simulated by Spike",
@@ -67,10 +67,10 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             port=OpenOcdPort(gdb, live="memory while running" in caps),
             services=(spike, openocd),
             emulated=True,
-            worth_moving=driver.WORTH_MOVING_BY_BITBANG,
+            worth_moving=drivers.WORTH_MOVING_BY_BITBANG,
         )
 
-    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), caps, "openocd", start)
+    return drivers.ReachableBoard(board, drivers.BoardIdentity(board.full_name, "virtual"), caps, "openocd", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:
@@ -117,7 +117,7 @@ if __name__ == "__main__":
     os.execvp(sys.argv[1], sys.argv[1:])
 
 
-DRIVER = driver.Driver(
+DRIVER = drivers.Driver(
     name="spike",
     rank=30,
     supports=lambda board: board.virtual.simulator is not None,

@@ -4,11 +4,10 @@
 from collections.abc import Callable
 from typing import Literal
 
-from utvm import boards, errors
+from utvm import boards, drivers, errors
 from utvm.base.text.quoting import tcl
-from utvm.drivers import connection, driver
+from utvm.drivers import check_identity, connection, start_openocd
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import check_identity, start_openocd
 from utvm.errors import ProbeError
 from utvm.probe import choice, debug_port, usb, vitals
 from utvm.probe.debug_port import OpenOcdPort
@@ -17,19 +16,19 @@ from utvm.probe.usb import serial_ports
 from utvm.selection import BoardSelection
 
 
-def _find(board: boards.Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+def _find(board: boards.Board, selection: BoardSelection) -> drivers.ReachableBoard | None:
     probe = choice.find_probe(board, selection.kind, selection.serial)
     if probe is None:
         return None
     kind = kind_of(probe)
     capabilities = board.capabilities_of(kind, choice.match_of(board, probe))
 
-    def start(setup: driver.Setup) -> connection.Connection:
+    def start(setup: drivers.Setup) -> connection.Connection:
         held = setup.stack.enter_context(choice.hold_probe(board, probe, selection.wait, setup.say))
         return on_usb(board, held, setup, capabilities, lambda usable: _serve(setup, board, usable, capabilities))
 
-    identity = driver.BoardIdentity(board.full_name, kind, probe.kind, probe.serial_number)
-    return driver.ReachableBoard(board, identity, capabilities, "openocd", start, probe)
+    identity = drivers.BoardIdentity(board.full_name, kind, probe.kind, probe.serial_number)
+    return drivers.ReachableBoard(board, identity, capabilities, "openocd", start, probe)
 
 
 def kind_of(probe: usb.Probe) -> Literal["virtual", "physical"]:
@@ -38,7 +37,7 @@ def kind_of(probe: usb.Probe) -> Literal["virtual", "physical"]:
 
 
 def _serve(
-    setup: driver.Setup, board: boards.Board, probe: usb.Probe, caps: frozenset[str]
+    setup: drivers.Setup, board: boards.Board, probe: usb.Probe, caps: frozenset[str]
 ) -> tuple[connection.Checkable, debug_port.DebugPort]:
     match = choice.match_of(board, probe)
     assert board.physical and match
@@ -60,7 +59,7 @@ def _serve(
 def on_usb(
     board: boards.Board,
     probe: usb.Probe,
-    setup: driver.Setup,
+    setup: drivers.Setup,
     caps: frozenset[str],
     serve: Callable[[usb.Probe], tuple[connection.Checkable, debug_port.DebugPort]],
     worth_moving: int = connection.WORTH_MOVING,
@@ -93,20 +92,20 @@ def on_usb(
         + (f"; {state.vitals.full_name}" if state.vitals.full_name else ""),
         serial=probe.serial_number,
         port=port,
-        console=driver.open_console(setup, board, console_url) if console_url else None,
+        console=drivers.open_console(setup, board, console_url) if console_url else None,
         services=(probe, server),
         worth_moving=worth_moving,
     )
 
 
-def _make_ready(probe: usb.Probe, setup: driver.Setup, *, may_reset: bool = True) -> vitals.Readiness:
+def _make_ready(probe: usb.Probe, setup: drivers.Setup, *, may_reset: bool = True) -> vitals.Readiness:
     state = vitals.make_ready(probe, may_reset=may_reset)
     if state.was_reset:
         setup.say(f"the {probe.full_name} did not answer: it was reset on USB, and answers again")
     return state
 
 
-DRIVER = driver.Driver(
+DRIVER = drivers.Driver(
     name="usb",
     rank=10,
     supports=lambda board: board.by_openocd,

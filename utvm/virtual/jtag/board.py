@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm.base.storage.temporary import private_folder
+from utvm.base.storage.files import private_folder
 from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, Device
 from utvm.virtual.core_thread import CoreThread

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from utvm.errors import ConfigError
 from utvm.virtual.bus import Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32 import clocks, rtc, small
+from utvm.virtual.stm32 import clocks, small
 from utvm.virtual.stm32.clocks import ReadyClocks
-from utvm.virtual.stm32.dma import ChannelController, DmaController
-from utvm.virtual.stm32.dmamux import Dmamux
+from utvm.virtual.stm32.dma import ChannelController, DmaController, Dmamux
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
 from utvm.virtual.stm32.flash_h7 import H7FlashController
 from utvm.virtual.stm32.tim import TimDevice
@@ -190,7 +189,7 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32-lptim": lambda p, wiring: small.Lptim(after_reset(p), wiring),
     "stm32-gpio": lambda p, wiring: Gpio(after_reset(p), wiring, p.address >> 10 & 15),
     "stm32-crc": lambda peripheral, wiring: small.Crc(after_reset(peripheral)),
-    "stm32-rtc": lambda p, wiring: rtc.Rtc(after_reset(p), wiring),
+    "stm32-rtc": lambda p, wiring: small.Rtc(after_reset(p), wiring),
     "stm32-exti": Exti,
     "stm32-dbgmcu": _debug_mcu,
 }
