@@ -45,13 +45,26 @@ def test_sources_of_a_model_are_found(board: str) -> None:
 
 
 @pytest.mark.slow
-def test_sources_of_an_elf_file_are_found(tmp_path: Path) -> None:
+def test_sources_of_an_elf_file_are_found_elsewhere(tmp_path: Path) -> None:
     built = inv("firmware.build", MODEL[1], *EMULATED, "--output", elf := tmp_path / "fw.elf")
     assert built.returncode == 0, built.stderr
-    commands = _commands("break digits_int8_run", "continue", "list")
-    completed = inv("board.gdb", "--elf", elf, *EMULATED, "--virtual", *commands)
+    (moved := tmp_path / "moved").mkdir()
+    for path in (elf, tmp_path / "fw-sources"):
+        path.rename(moved / path.name)
+    places = ("list digits_int8.c:1,2", "list *utvm_reset", "list run.c:1,1", "break digits_int8_run", "continue")
+    completed = inv("board.gdb", "--elf", moved / "fw.elf", *EMULATED, "--virtual", *_commands(*places))
     assert completed.returncode == 0, completed.stderr
-    assert "static inline void utvm_step(uint32_t number)" in completed.stdout
+    # Any GDB, of a user who has neither this checkout nor its cache.
+    words = [word for place in (f"directory {moved}/fw-sources", *places[:-1]) for word in ("-ex", place)]
+    command = ["gdb-multiarch", "--nx", "--batch", *words, str(moved / "fw.elf")]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    for output in (completed.stdout, alone.stdout):
+        assert '2\t#include "digits_int8.h"\n' in output
+        assert "utvm_reset:" in output and "1\t/* SPDX-License-Identifier: Apache-2.0 */\n" in output
+    assert "No such file" not in completed.stderr + alone.stderr
+    (moved / "fw-sources").rename(tmp_path / "gone")
+    missing = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert "digits_int8.c: No such file" in missing.stderr
 
 
 def _launch_configurations(folder: Path) -> dict[str, Any]:

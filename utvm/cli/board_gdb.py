@@ -26,7 +26,7 @@ from utvm.cli import board_run, choices, compiling, model_inputs
 from utvm.cli.output import OUT, logs_of, say
 from utvm.errors import ConfigError, ProbeError, ToolchainError, TransportError
 from utvm.firmware import Firmware
-from utvm.firmware.build import source_folders
+from utvm.firmware.build import shipped_sources, source_folders
 from utvm.options import words as spelled
 from utvm.probe.relay import DoorRelay
 from utvm.session.application import Application, read_elf
@@ -105,10 +105,14 @@ def _image_of(what: choices.DebugChoice, board: Board, capabilities: frozenset[s
 
 def _source_commands(image: Firmware) -> list[str]:
     """Return the commands that show GDB the sources of firmware linked by utvm; others have no such paths."""
-    folders = source_folders(image.board, image.elf.parent)
+    folders, sources = (
+        source_folders(image.board, image.elf.parent),
+        runtime.sources(image.board.architecture, "standing_alone", None),
+    )
+    if (shipped := shipped_sources(image.elf.resolve())).is_dir():
+        folders, sources = [(shipped / "utvm", "/utvm")], tuple(shipped.rglob("*.S"))
     known = sorted(folders, key=lambda entry: -len(entry[1]))  # GDB takes the first match.
     # GDB does not find assembler sources by itself.
-    sources = runtime.sources(image.board.architecture, "standing_alone", None)
     return [
         *(f"set substitute-path {gdb(name)} {gdb(str(folder))}" for folder, name in known),
         f"directory {gdb(':'.join(['$cdir', '$cwd', *map(str, sorted({source.parent for source in sources}))]))}",

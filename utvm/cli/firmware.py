@@ -5,12 +5,13 @@ import dataclasses
 from pathlib import Path
 
 from utvm import boards, errors, firmware, selection
-from utvm.base.storage.files import check_writable, write_whole
+from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli import board_run
 from utvm.cli.choices import CompiledChoice, LinkedChoice, ListenChoice
 from utvm.cli.compiling import compile_choice, compile_for, compile_options, load_model, print_use, require_model_file
 from utvm.cli.model_inputs import note_input, read_inputs
 from utvm.cli.output import OUT
+from utvm.firmware.build import ship_sources, shipped_sources
 from utvm.firmware.stack import UnknownNeedError, measure_stack
 
 
@@ -33,13 +34,17 @@ def build(
         raise errors.ConfigError(f"{elf}: --output must end in .elf", "a .bin file is written beside it")
     binary = elf.with_suffix(".bin")
     check_writable(elf, binary)
+    check_folder(shipped_sources(elf))
     library = compile_choice(chip, request)
-    image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
+    stored = read_inputs(library, input)
+    image = firmware.build(chip, [library], "standing_alone", stored)
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
     write_whole(binary, contents)
+    ship_sources(image, "standing_alone", stored, elf)
     note_input(library, input)
     OUT.print(f"wrote {elf}, and {binary} for address {address:#010x}")
+    OUT.print(f"sources for debuggers: {shipped_sources(elf)}")
     shares = image.shares
     OUT.print(
         f"code and constants: model {shares.model:,}, stored input {shares.stored:,}, "

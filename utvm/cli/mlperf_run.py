@@ -14,6 +14,7 @@ from utvm.base.storage.files import check_writable, write_whole
 from utvm.cli.choices import CompiledChoice
 from utvm.cli.compiling import check_counts, compile_choice, find, require_model_file
 from utvm.cli.output import OUT, logs_of, say
+from utvm.firmware.build import ship_sources
 from utvm.firmware.sources import TASKS
 from utvm.session.mlperf import Runner, Sample, auc, read_samples, start_runner, top_1
 
@@ -30,6 +31,7 @@ def write_image(request: CompiledChoice, board: str, task: str, output: str) -> 
     chip = boards.load_chip(board)
     image = _build(chip, chip.capabilities, request, task)
     write_whole(Path(output), image.elf.read_bytes())
+    ship_sources(image, "mlperf", (), Path(output))
     channel = f"on {chip.line.name}, {chip.line.baud} baud" if image.pipe == "console" and chip.line else "over RTT"
     OUT.print(f"wrote {output}: on {chip.full_name}, it prints m-ready {channel}")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy.typing as npt
 
 from utvm import compiler, errors, paths, runtime
+from utvm.base.storage import files
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import c_string
 from utvm.boards import Board, alternatives
@@ -23,7 +24,7 @@ from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_er
 from utvm.firmware.sources import contents, generate, linker_script
 from utvm.toolchain import compiler as toolchain_compiler
 from utvm.toolchain import object_file
-from utvm.toolchain.compiler import Toolchain
+from utvm.toolchain.compiler import Toolchain, mapped_name
 
 
 def compile_for(
@@ -385,6 +386,25 @@ def _linker_options(board: Board, image: ImageSources) -> tuple[str, ...]:
 def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
     """Return an image's source folders and their names in debug information; ``generated`` holds the ELF file."""
     return [(paths.ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
+
+
+def shipped_sources(elf: Path) -> Path:
+    """Return the folder of an ELF file's sources, ``NAME-sources`` beside it, which need not exist."""
+    return elf.with_name(f"{elf.stem}-sources")
+
+
+def ship_sources(image: Firmware, executor: runtime.Executor, stored: Sequence[npt.ArrayLike], elf: Path) -> None:
+    """Copy an image's sources beside a copy of its ELF file, below their paths in debug information."""
+    sources = image_sources(image.board, image.libraries, executor, stored)
+    generated = image.elf.parent
+    known = sorted(source_folders(image.board, generated), key=lambda entry: len(str(entry[0])))
+    headers = (header for folder in (generated, *sources.include) for header in folder.glob("*.h"))
+    for source in (*sources.c_files(generated), *headers):
+        # The assembler notes no path.
+        name = source.name if source.suffix == ".S" else mapped_name(source, known).lstrip("/")
+        target = shipped_sources(elf) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.write_whole(target, source.read_bytes())
 
 
 def _too_big(board: Board, message: str) -> errors.DoesNotFitError | None:

@@ -171,7 +171,7 @@ class Toolchain:
             with ThreadPoolExecutor(os.cpu_count()) as cores:
                 for _ in cores.map(compile_one, sources, object_file):
                     pass
-            names = [_stand_in(source, path_map) for source in sources]
+            names = [mapped_name(source, path_map) for source in sources]
             yield Objects(
                 tuple(zip(object_file, names, strict=True)),
                 (*compiler, *object_file, *beside, *self.data.link_flags),
@@ -249,7 +249,8 @@ def _path_for_compiler(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
     return str(path)
 
 
-def _stand_in(source: Path, path_map: Sequence[tuple[Path, str]]) -> str:
+def mapped_name(source: Path, path_map: Sequence[tuple[Path, str]]) -> str:
+    """Return a source's name in debug information; of several directories in ``path_map``, the last one counts."""
     for directory, name in reversed(path_map):
         if source.is_relative_to(directory):
             return f"{name}/{source.relative_to(directory).as_posix()}"
