@@ -15,6 +15,7 @@ from utvm.base.text.terminal import ProgressLine
 from utvm.cli import output
 from utvm.cli.output import print_steps, show_progress
 from utvm.hil.display import Display
+from utvm.hil.results import CaseResult, Outcome
 
 
 class _Terminal(io.StringIO):
@@ -150,3 +151,21 @@ def test_long_test_name_leaves_count_and_times_complete(columns: int, monkeypatc
     lines = re.split("[\r\n]", re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue()))
     assert any(re.search(r" 0/123 \d:\d\d:\d\d -:--:-- test", line) for line in lines)
     assert max(map(len, lines)) <= columns
+
+
+def test_time_left_of_a_run_counts_all_tests_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Clock()
+    for name, value in {"COLUMNS": "80", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("rich.console.monotonic", clock)
+    screen = _Terminal()
+    display = Display(screen)
+    display.begin(200)
+    for number in range(50):
+        # The last forty are skipped in one second.
+        clock.now = min(3.0 * number, 30.0)
+        display.show_result(CaseResult(f"hil_tests/test_a.py::test_{number}", Outcome.PASSED, 1.0))
+    clock.now = 40.0
+    display.running("hil_tests/test_b.py::test_slow")
+    display.end()
+    assert " 50/200 0:00:40 0:02:00 test_b.py::test_slow" in re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())

@@ -231,16 +231,36 @@ def test_schema_refuses_invalid_content(tmp_path: Path, damage: Callable[[dict[s
         jsonschema.validate(content, _SCHEMA)
 
 
-def test_progress_is_printed_now_and_then() -> None:
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_log_has_a_line_every_ten_seconds() -> None:
     output = io.StringIO()
     display = NightlyDisplay(output)
-    display.show_progress(59.0, ["host"])
-    assert output.getvalue() == ""
-    display.show_progress(61.0, ["host"])
-    display.show_progress(119.0, ["host"])
-    assert output.getvalue() == "0 of 0 boards after 1:01; running: host\n"
+    for second in range(1, 31):
+        display.show_progress(float(second), ["host"])
+    times = [line.split(" after ")[1] for line in output.getvalue().splitlines()]
+    assert times == ["0:09; running: host", "0:18; running: host", "0:27; running: host"]
     night = nightly_report_of((run_that_passed(), None), (run_that_passed(), None))
     display.begin("night", load(ROOT / "nightly.yaml")[:2], 1)
     display.finish(night.boards[0])
     display.show_progress(200.0, ["microbit"])
     assert output.getvalue().splitlines()[-1] == "1 of 2 boards after 3:20, about 3:20 left; running: microbit"
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_terminal_shows_one_line_whose_names_are_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = _Screen()
+    display = NightlyDisplay(screen)
+    display.begin("night", load(ROOT / "nightly.yaml")[:2], 1)
+    display.finish(nightly_report_of((run_that_passed(), None)).boards[0])
+    for second in (200.0, 201.0):
+        display.show_progress(second, ["microbit", "mps2-an385", "mps2-an505", "nrf52840dk", "stm32f746"])
+    shown = re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue()))
+    lines = [line for line in shown if " boards after " in line]
+    assert [line[:47] for line in lines] == [f"1 of 2 boards after 3:2{n}, about 3:2{n} left; runn" for n in (0, 1)]
+    assert max(map(len, lines)) <= columns and lines[0].endswith("…")

@@ -13,7 +13,7 @@ from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import CompiledChoice
 from utvm.cli.compiling import compile_choice, find, image_for
-from utvm.cli.output import OUT, logs_of
+from utvm.cli.output import OUT, logs_of, show_progress
 from utvm.session import rpc, served
 from utvm.session.bridge import Bridge
 from utvm.tuning.measure import parse_address
@@ -50,8 +50,10 @@ def open_for_rpc(
     """Compile a model and flash it with the RPC server, as a context manager; ``log`` receives the board's log."""
     with (
         _open_with_server(where, choice, logs, log, "") as (connection, image),
+        show_progress("flashing") as step,
         rpc.start_rpc(connection, image, log) as board,
     ):
+        step("")
         yield ModelOnBoard(board, image.libraries[0], image)
 
 

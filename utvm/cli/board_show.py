@@ -43,6 +43,7 @@ def list_fitting(choice: ModelChoice) -> None:
     with contextlib.closing(line), bounded.looked_at(line.show):
         for number, board in enumerate(known):
             line.begin(f"compiling and linking: board {number} of {len(known)}")
+            line.show()
             try:
                 library = firmware.compile_for(board, model)
                 image = firmware.build(board, [library], executor_for(board.capabilities))
@@ -138,10 +139,7 @@ def _content(board: Board) -> dict[str, Any]:
         "settings": {
             name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
         },
-        "memory": [
-            {"name": region.name, "address": region.address, "size": region.size, "kind": region.kind}
-            for region in board.memory
-        ],
+        "memory": [region.model_dump(include={"name", "address", "size", "kind"}) for region in board.memory],
         "pinout": board.pinout and board.pinout.model_dump(),
     }
 

@@ -40,6 +40,8 @@ def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool, sin
         if current_lock:
             wheels = python_lock.load_wheels(copy / python_lock.LOCK.name, recipe.python)
             halves = _halves_with(update, halves, current_lock, wheels)
+        if "python" in halves:
+            python_lock.resolver()
         if "debian" in halves:
             with show_progress("resolving Debian packages"):
                 bases = debian.mirrors(recipe.debian, source.mirror)

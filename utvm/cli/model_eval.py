@@ -209,10 +209,7 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
 
     logs = output.logs_of("model.eval")
     results = []
-    with (
-        open_session(reachable, image, logs, describe) as session,
-        show_progress(f"samples: 0 of {len(samples)}") as step,
-    ):
+    with show_progress("connecting and flashing") as step, open_session(reachable, image, logs, describe) as session:
         for number, sample in enumerate(samples):
             result = session.run(library.name, sample)
             results.append(result)

@@ -107,7 +107,8 @@ def _print_layers(layers: Sequence[Cost]) -> None:
 def _write_page(path: Path, snr_db: Mapping[str, float]) -> str:
     """Write the report of the quantised model with the error of each layer; return a line of output."""
     try:
-        library = compile_model(load(path))
+        with compiling.compiling(path):
+            library = compile_model(load(path))
     except UtvmError as error:
         return f"no report, because the compiler refuses the model: {error.message}"
     tensors = [[name.removesuffix("_QuantizeLinear_Output") for name in call.writes] for call in library.calls]

@@ -33,6 +33,7 @@ from utvm.provenance.location import LocationKind, current_kind, parse_kind
 from utvm.selection import BoardFolders, BoardSelection, FarmChoice, PlaceChoice, ReportChoice, SuiteChoice
 
 _MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
+_TAKES = {"quick": "two minutes", "usual": "18 minutes", "nightly": "hours"}  # On two idle cores.
 
 # One process more than cores: tests often wait for machines and containers. Tests of one file stay together to
 # share fixtures. tests/conftest.py defines the order.
@@ -215,8 +216,9 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
 def run_tests(quick: bool, nightly: bool) -> ExitCode:
     if quick and nightly:
         raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
-    marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]
+    kind = "quick" if quick else "nightly" if nightly else "usual"
+    output.OUT.print(f"the {kind} tests take {_TAKES[kind]} on two idle cores")
     os.chdir(ROOT)
     # Some tests start a command hundreds of times: compile its modules once.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    return _EXIT_CODES.get(int(pytest.main(["-m", marks, *_SPREAD])), ExitCode.INFRASTRUCTURE)
+    return _EXIT_CODES.get(int(pytest.main(["-m", _MARKS[kind], *_SPREAD])), ExitCode.INFRASTRUCTURE)

@@ -107,12 +107,16 @@ def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...
     return tuple(wheel for wheel in wheels if wheel.name not in recipe.python.without)
 
 
+def resolver() -> str:
+    """Return the path of uv; raise ProvisionError if it is not installed."""
+    if uv := shutil.which("uv"):
+        return uv
+    raise errors.ProvisionError("uv is not installed", "pip install uv, then start again")
+
+
 def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
     """Write the lock of ``python.in`` into a folder; keep an existing lock's versions where possible."""
-    uv = shutil.which("uv")
-    if uv is None:
-        raise errors.ProvisionError("uv is not installed", "pip install uv, then start again")
-    lock = folder / LOCK.name
+    uv, lock = resolver(), folder / LOCK.name
     project = tomllib.loads((paths.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pythons = SpecifierSet(project["requires-python"])
     supported = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in pythons]

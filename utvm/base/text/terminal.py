@@ -31,6 +31,8 @@ _COUNT = re.compile(r"(\d+) of (\d+)")
 class Terminal(Console):
     """A console that shows escape sequences in its text literally."""
 
+    shown: "ProgressLine | None" = None  # Of all consoles: they are on one screen.
+
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, emoji=False, **settings)
         if "width" not in settings and not self.is_terminal and "COLUMNS" not in os.environ:
@@ -38,6 +40,8 @@ class Terminal(Console):
 
     def print(self, *objects: Any, **settings: Any) -> None:
         """Print; long table cells wrap, and numbers stay whole."""
+        if (line := Terminal.shown) and line.console is not self:
+            line.close()
         for table in objects:
             if isinstance(table, Table):
                 for column in table.columns:
@@ -75,7 +79,7 @@ class ProgressLine:
 
     def __init__(self, step: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._terminal = Terminal(stderr=True)
+        self.console = Terminal(stderr=True)
         self._live: Live | None = None
         self._bar: Any = None
         self._lock = threading.RLock()
@@ -113,15 +117,16 @@ class ProgressLine:
                 if spent - self._printed > _BAR_SECONDS:
                     self._printed = spent
                     self._show_bar()
-            elif self._terminal.is_terminal:
+            elif self.console.is_terminal:
                 if self._live is None:
                     # Without a thread: models are compiled in a fork of this process.
-                    self._live = Live(console=self._terminal, auto_refresh=False, transient=True)
+                    self._live = Live(console=self.console, auto_refresh=False, transient=True)
                     self._live.start()
-                self._live.update(Text(self.text(self._terminal.width), style="dim"), refresh=True)
+                    Terminal.shown = self
+                self._live.update(Text(self.text(self.console.width), style="dim"), refresh=True)
             elif self._printed < 0 or spent - self._printed >= _LINE_SECONDS - 1:
                 self._printed = spent
-                self._terminal.print(self.text(), soft_wrap=True)
+                self.console.print(self.text(), soft_wrap=True)
 
     def _show_bar(self) -> None:
         from IPython.display import HTML, display
@@ -137,6 +142,7 @@ class ProgressLine:
     def close(self) -> None:
         with self._lock:
             if self._live is not None:
+                Terminal.shown = None
                 self._live.stop()
                 self._live = None
 

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from utvm.base.text.terminal import Terminal
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
@@ -17,7 +19,7 @@ from utvm.pages import format_duration
 
 _STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
-_PROGRESS_INTERVAL = 60.0  # Seconds without output.
+_PROGRESS_INTERVAL = 9.0  # Seconds without output, if it is no terminal.
 
 
 class NightlyDisplay:
@@ -26,6 +28,7 @@ class NightlyDisplay:
         self._total = 0
         self._ended = 0
         self._last_printed = 0.0
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
 
     def begin(self, run_id: str, queue: Sequence[Job], jobs: int) -> None:
         self._total = len(queue)
@@ -44,17 +47,23 @@ class NightlyDisplay:
         )
 
     def show_progress(self, spent: float, running: Sequence[str]) -> None:
-        if spent - self._last_printed < _PROGRESS_INTERVAL:
+        if spent - self._last_printed < (1.0 if self._console.is_terminal else _PROGRESS_INTERVAL):
             return
         self._last_printed = spent
         left = ""
         if self._ended:
             left = f", about {format_duration(spent * (self._total - self._ended) / self._ended)} left"
-        self.print_line(
+        text = (
             f"{self._ended} of {self._total} boards after {format_duration(spent)}{left}; running: {', '.join(running)}"
         )
+        if self._console.is_terminal:
+            self._live.start()
+            self._live.update(Text(text, style="dim", no_wrap=True, overflow="ellipsis"), refresh=True)
+        else:
+            self.print_line(text)
 
     def close(self, report: NightlyReport, directory: Path, warning: str = "") -> None:
+        self._live.stop()
         self._console.print(_boards(report))
         if warning:
             self.print_line(f"warning: {warning}")
