@@ -100,6 +100,8 @@ def call(
             "BUILD": str(build),
             "XDG_CACHE_HOME": str(folders["CACHE"]),
             "DOCKER_HOST": f"unix://{folders['IN']}/no-engine",
+            # CPython 3.11 keeps bytecode that it wrote only in part, and later tests could not import it.
+            "PYTHONDONTWRITEBYTECODE": "1",
             **env,
         },
         cwd=ROOT,

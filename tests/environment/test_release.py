@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A release: its files on a web server are complete and signed, and its image goes into a registry."""
 
+import contextlib
 import functools
 import hashlib
 import http.server
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -16,14 +16,16 @@ from pathlib import Path
 
 import docker
 import pytest
+import yaml
 
 import utvm
 from tests.environment.own_engine import missing, own_engine
 from utvm.base.process.run import free_port
 from utvm.base.process.service import Service
-from utvm.environment import engine
+from utvm.environment import builds
 from utvm.environment.builds import build_package, changes, sign, write_notes, write_release
-from utvm.environment.image import Image, write_image
+from utvm.environment.image import Image, tags, write_image
+from utvm.environment.locked import load_lock_files
 from utvm.environment.rootfs import Layer
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
@@ -43,9 +45,9 @@ def image(tmp_path: Path) -> Image:
         [("a file", layer)],
         tmp_path / "image" / "oci",
         created="2026-01-01T00:00:00Z",
-        labels={},
+        labels=load_lock_files().labels,
         place="/opt/utvm",
-        tags=("utvm:tried",),
+        tags=tags(load_lock_files()),
     )
 
 
@@ -144,10 +146,11 @@ def test_release_replaces_only_a_release(release_folder: Path, tmp_path: Path) -
     assert (tmp_path / "thesis" / "chapter").read_text() == "one"
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(bool(missing()), reason=f"this machine lacks {missing()}")
-@pytest.mark.skipif(not shutil.which("docker-registry"), reason="this machine lacks Debian's docker-registry")
-def test_image_is_pulled_from_a_registry_unchanged(image: Image, tmp_path: Path) -> None:
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[str]:
+    """Debian's registry on the loopback network; yields its address."""
+    if not shutil.which("docker-registry") or not shutil.which("skopeo"):
+        pytest.skip("this machine lacks Debian's docker-registry or skopeo")
     port = free_port()
     settings = {
         "version": 0.1,
@@ -156,15 +159,39 @@ def test_image_is_pulled_from_a_registry_unchanged(image: Image, tmp_path: Path)
     }
     (tmp_path / "registry.yml").write_text(json.dumps(settings))
     command = ["docker-registry", "serve", tmp_path / "registry.yml"]
-    registry = Service("registry", command, log=tmp_path / "registry.log", health="listening on", error=ProvisionError)
-    name = f"127.0.0.1:{port}/utvm"
-    with registry, own_engine() as address:
-        client = docker.DockerClient(base_url=address)
-        engine.load_image(client, image)
-        client.close()
-        words = ["docker", f"--host={address}"]
-        for step in (["tag", "utvm:tried", name], ["push", name], ["rmi", "utvm:tried", name], ["pull", name]):
-            subprocess.run([*words, *step], check=True, env=os.environ, capture_output=True)
-        inspect = [*words, "image", "inspect", "--format", "{{.Id}}", name]
-        completed = subprocess.run(inspect, check=True, capture_output=True, text=True)
-    assert completed.stdout.strip() == image.config
+    log = tmp_path / "registry.log"
+    with Service("registry", command, log=log, health="listening on", error=ProvisionError):
+        yield f"127.0.0.1:{port}"
+
+
+def _publish(release: Path, name: str) -> tuple[str, str]:
+    """Push a release's image; return the environment's digest, and the reference."""
+    command = [ROOT / ".ci" / "publish", release, name, "--dest-tls-verify=false"]
+    completed = subprocess.run(command, check=True, capture_output=True, text=True)
+    environment, _, reference = completed.stdout.strip().partition(": ")
+    return environment, reference
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(bool(missing()), reason=f"this machine lacks {missing()}")
+def test_published_image_is_pulled_in_place_of_a_build(
+    image: Image, release_folder: Path, registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = tmp_path / "published.yaml"
+    monkeypatch.setattr(builds, "PUBLISHED", published)
+    monkeypatch.setattr(builds, "make_image", lambda *_: pytest.fail("the image was built"))
+    locked = load_lock_files()
+    environment, reference = _publish(release_folder, f"{registry}/utvm")
+    assert (environment, reference) == (locked.digest, f"{registry}/utvm@{image.digest}")
+    published.write_text(yaml.safe_dump({"images": {environment: reference}}))
+    said: list[str] = []
+    with own_engine() as address, contextlib.closing(docker.DockerClient(base_url=address)) as client:
+        tag = builds.ensure_image(client, said.append)
+        assert client.images.get(tag).id == image.config
+        assert said == [f"pulling {reference}"]
+        # Another content has another digest: the engine refuses what the registry cannot give.
+        client.images.remove(tag, force=True)
+        published.write_text(yaml.safe_dump({"images": {environment: f"{registry}/utvm@sha256:{'0' * 64}"}}))
+        with pytest.raises(pytest.fail.Exception, match="the image was built"):
+            builds.ensure_image(client, said.append)
+    assert any("cannot be pulled: manifest" in line for line in said)

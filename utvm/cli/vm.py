@@ -14,7 +14,6 @@ from utvm.cli import choices, docker
 from utvm.cli.output import OUT, print_step, print_steps, show_progress
 from utvm.cli.root_hil import run_suites
 from utvm.environment import builds
-from utvm.environment.image import tags
 from utvm.environment.locked import load_lock_files, temporary_root
 from utvm.environment.machine.machine import READY, InMachine, Machine
 from utvm.environment.machine.settings import records_of_test
@@ -73,7 +72,7 @@ def release(image: choices.ImageChoice, output: str) -> None:
     OUT.print(f"release      {folder}")
     if image.sign:
         OUT.print(f"signature    {builds.sign(folder, image.sign, f'utvm environment {locked.digest}')}")
-    OUT.print(f"registry     docker tag {tags(locked)[0]} HOST/utvm; docker push HOST/utvm, after docker.build")
+    OUT.print(f"registry     .ci/publish {folder} HOST/NAME pushes the image")
     OUT.results({"digests": digests, "folder": str(folder)})
 
 

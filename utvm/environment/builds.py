@@ -15,14 +15,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import docker
+import docker.errors
+from pydantic import Field
 
 import utvm
 from utvm import errors, paths
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
-from utvm.base.storage import cache, lock
+from utvm.base.storage import cache, config, lock
 from utvm.environment import debian, engine, python_lock, rootfs
 from utvm.environment.disk import make_disk
 from utvm.environment.image import Image, Layers, build, link, tags, write_sums
@@ -147,6 +150,7 @@ def _catalogue(locked: Locked, digest: str) -> str:
 
 IMAGE_FOLDER = paths.ROOT / "build" / "environment"
 BOX_FOLDER = paths.ROOT / "build" / "box"
+PUBLISHED = paths.PROVISION / "published.yaml"
 _LOCK_TIMEOUT = 3600.0  # Seconds that another process may take to build it.
 _MB = 1_000_000
 
@@ -179,19 +183,39 @@ def make_box(
 
 
 def ensure_image(client: docker.DockerClient, say: Progress) -> str:
-    """Return the tag of the image of the checkout's locks; build the image if missing."""
+    """Return the tag of the image of the checkout's locks; pull or build the image if missing."""
     locked = load_lock_files()
     name = tags(locked)[0]
     if not engine.has_tag(client, name):
         what = f"building the image {name}"
         with hold_alone(what, "wait for its end", _LOCK_TIMEOUT, lambda who: say(f"waiting: {what}, {who}")):
             # Another process may have built it meanwhile.
-            if not engine.has_tag(client, name):
+            if not engine.has_tag(client, name) and not _pull_published(client, locked, say):
                 announce_image(locked, say)
                 image = make_image(locked, say)
                 say("loading it into the engine")
                 engine.load_image(client, image)
     return name
+
+
+class _Published(config.Record):
+    """Published images: digest of the environment -> ``NAME@sha256:DIGEST``, with the digest of the manifest."""
+
+    images: dict[str, Annotated[str, Field(pattern=r"^[^@\s]+@sha256:[0-9a-f]{64}$")]]
+
+
+def _pull_published(client: docker.DockerClient, locked: Locked, say: Progress) -> bool:
+    """Pull the published image of the locks, which the engine verifies by its digest; False if that fails."""
+    reference = config.load_yaml(PUBLISHED, _Published).images.get(locked.digest)
+    if reference is None:
+        return False
+    say(f"pulling {reference}")
+    try:
+        image = client.images.pull(reference)
+    except docker.errors.APIError as error:
+        say(f"{reference} cannot be pulled: {error.explanation or error}")
+        return False
+    return all(image.tag(tag) for tag in tags(locked))
 
 
 def make_missing_box(locked: Locked, say: Progress) -> None:
