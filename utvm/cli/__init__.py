@@ -27,8 +27,7 @@ from utvm import __version__, selection
 from utvm.base.log import FILE, log_folder
 from utvm.base.process.signals import was_interrupted
 from utvm.base.text.quoting import encodable, printable_lines
-from utvm.cli import choices
-from utvm.cli.scarcity import explain_scarcity
+from utvm.cli import choices, scarcity
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.options import build_record, helps, optional, parameters, repeatable
 from utvm.paths import COMMAND, need_checkout, work
@@ -206,7 +205,7 @@ def exit_for(error: BaseException) -> Exit:
     """Return the message and exit code of a command that ended with an error."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
     if not isinstance(error, UtvmError) and not was_interrupted():
-        error = explain_scarcity(error) or error
+        error = scarcity.explain_scarcity(error) or error
     # After an interruption, an error of the user's input is a consequence, such as a compiler that was cut off.
     consequence = was_interrupted() and getattr(error, "exit_code", None) is ExitCode.USAGE
     if isinstance(error, UtvmError) and not consequence:

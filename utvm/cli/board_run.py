@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from utvm import drivers, errors, selection
+from utvm import drivers, errors, runtime, selection
 from utvm.base.log import log_into
 from utvm.base.storage.files import write_whole
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream, remember_bitstream
 from utvm.cli import compiling, output
 from utvm.errors import ConfigError
-from utvm.runtime import Pipe
 from utvm.selection import BoardSelection
-from utvm.session.application import SILENT, Application, read_image
+from utvm.session import application, pipes
 from utvm.session.diagnosis import check_core
-from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
 _START_SECONDS = 0.3  # A program that faults at its start does so within this time.
@@ -31,7 +29,7 @@ def flash(
     where: BoardSelection,
     file: str,
     seconds: float,
-    pipe: Pipe | None = None,
+    pipe: runtime.Pipe | None = None,
     address: int | None = None,
     swo: str = "",
 ) -> None:
@@ -43,13 +41,13 @@ def flash(
         swo: file for the bytes of the pin SWO.
     """
     reachable = compiling.find_with_debug_port(where)
-    image = read_image(reachable.board, file, address)
+    image = application.read_image(reachable.board, file, address)
     with _open(where, "firmware.flash", swo) as connection:
-        program = Application(connection, image)
+        program = application.Application(connection, image)
         compiling.print_use(image)
         output.OUT.print("flashed and verified; it starts")
         if seconds and pipe is not None:
-            with open_pipe(connection, replace(image, pipe=pipe)) as wire:
+            with pipes.open_pipe(connection, replace(image, pipe=pipe)) as wire:
                 listen(connection, wire.restart, seconds, wire.transport)
         else:
             if seconds and not swo:
@@ -107,7 +105,7 @@ def _open(where: selection.BoardSelection, command: str, swo: str = "") -> Itera
 
 def _need_console(connection: drivers.Connection) -> None:
     if connection.console is None:
-        raise errors.BoardError(f"{connection.board.full_name} has no console here", SILENT)
+        raise errors.BoardError(f"{connection.board.full_name} has no console here", application.SILENT)
 
 
 def listen(

@@ -11,15 +11,13 @@ from typing import Any, Literal, cast
 
 from rich.text import Text
 
-from utvm import boards, firmware
+from utvm import boards, drivers, firmware
 from utvm.base.process import peer, service
 from utvm.base.text.terminal import ProgressLine
 from utvm.boards import Board, accelerators, bitstream, parts
-from utvm.cli.choices import ModelChoice
-from utvm.cli.compiling import load_model
+from utvm.cli import choices, compiling
 from utvm.cli.output import OUT, logs_of
 from utvm.compiler import bounded
-from utvm.drivers import drivers_for
 from utvm.environment.machine import libvirt
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.probe.choice import ids_of, match_of
@@ -35,8 +33,8 @@ _MAX_MILLIVOLTS = 5500  # limit of an ST-Link
 _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
-def list_fitting(choice: ModelChoice) -> None:
-    model = load_model(choice)
+def list_fitting(choice: choices.ModelChoice) -> None:
+    model = compiling.load_model(choice)
     fitting: list[dict[str, Any]] = []
     known = [board for board in map(boards.load, boards.names()) if board.memory]
     line = ProgressLine(f"compiling and linking: board 0 of {len(known)}")
@@ -73,9 +71,9 @@ def show_board(name: str) -> None:
         OUT.print(f"  console    {board.line.name}, {board.line.baud} baud")
     if board.accelerator:
         OUT.print(f"  beside it  the accelerator {accelerators.accelerator_of(board).identity}")
-    for note in filter(None, (driver.describe(board) for driver in drivers_for(board))):
+    for note in filter(None, (driver.describe(board) for driver in drivers.drivers_for(board))):
         OUT.print(f"  {note[0]:<9}  {note[1]}")
-    if len(reached := [driver.name for driver in drivers_for(board)]) > 1:
+    if len(reached := [driver.name for driver in drivers.drivers_for(board)]) > 1:
         OUT.print(f"  driver     the first available of {', '.join(reached)}; --board NAME:driver=VALUE")
     for setting, values in board.choices.items():
         others = ", ".join(value for value in values if value != board.settings[setting])
@@ -135,7 +133,7 @@ def _content(board: Board) -> dict[str, Any]:
         "clock_hz": board.clock_hz,
         "console": None if line is None else {"name": line.name, "baud": line.baud},
         "accelerator": accelerators.accelerator_of(board).identity if board.accelerator else None,
-        "reached_by": [driver.name for driver in drivers_for(board)],
+        "reached_by": [driver.name for driver in drivers.drivers_for(board)],
         "settings": {
             name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
         },

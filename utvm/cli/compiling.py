@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from utvm import boards, compiler, firmware
+from utvm import boards, compiler, drivers, errors, firmware, runtime, selection
 from utvm.base.log import capture
 from utvm.base.text.quoting import printable
 from utvm.base.text.terminal import ProgressLine
@@ -19,11 +19,7 @@ from utvm.compiler.accelerator import AcceleratorUse
 from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.target import Goal
-from utvm.drivers import ReachableBoard, choose
-from utvm.errors import ConfigError
 from utvm.firmware import Firmware
-from utvm.runtime import Executor
-from utvm.selection import BoardSelection
 from utvm.session.board_holder import executor_for
 from utvm.tuning.log import tuned_target_for
 
@@ -71,7 +67,7 @@ def compile_choice(board: Board, choice: CompiledChoice, name: str | None = None
 def require_model_file(model: str) -> Path:
     """Return the path of the model's file; raise if none is given."""
     if not model:
-        raise ConfigError("no model is named", "give one with --model FILE")
+        raise errors.ConfigError("no model is named", "give one with --model FILE")
     return Path(model)
 
 
@@ -88,9 +84,11 @@ def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptio
     settings = choice.settings
     accelerator = _one_of("accelerator", settings.get("accelerator", "auto"), AcceleratorUse)
     if board is None and accelerator == "all":
-        raise ConfigError("--set accelerator=all needs a board's accelerator", "name the board with --board")
+        raise errors.ConfigError("--set accelerator=all needs a board's accelerator", "name the board with --board")
     if board is None and "tuned" in settings:
-        raise ConfigError("--set tuned needs the core that was tuned for", "name a board with that core: --board")
+        raise errors.ConfigError(
+            "--set tuned needs the core that was tuned for", "name a board with that core: --board"
+        )
     target = tuned_target_for(board, settings.get("tuned", "")) if board else ANY
     goal = _one_of("optimize", settings.get("optimize", "balance"), Goal)
     return CompileOptions(
@@ -113,7 +111,7 @@ def _is_yes(settings: dict[str, str], key: str) -> bool:
 
 def _one_of(key: str, value: str, words: Any) -> Any:
     if value not in get_args(words):
-        raise ConfigError(f"--set {key} cannot be {value!r}", f"it is one of {', '.join(get_args(words))}")
+        raise errors.ConfigError(f"--set {key} cannot be {value!r}", f"it is one of {', '.join(get_args(words))}")
     return value
 
 
@@ -134,46 +132,46 @@ def _region(text: str) -> Region:
 def _size(text: str, problem: str = "", hint: str = "write a size like 65536 or 64K") -> int:
     number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
     if not number.isdecimal():
-        raise ConfigError(problem or f"{text!r} is not a size", hint)
+        raise errors.ConfigError(problem or f"{text!r} is not a size", hint)
     return int(number) * unit
 
 
 def _pin(text: str) -> tuple[str, str]:
     tensor, _, region = text.rpartition("=")
     if not tensor or not region:
-        raise ConfigError(f"{text!r} cannot be read", "the form is --set pin=TENSOR=REGION")
+        raise errors.ConfigError(f"{text!r} cannot be read", "the form is --set pin=TENSOR=REGION")
     return tensor, region
 
 
-def find(where: BoardSelection) -> ReachableBoard:
+def find(where: selection.BoardSelection) -> drivers.ReachableBoard:
     """Return the selected board without starting anything."""
-    return choose(boards.load(where.board), where)
+    return drivers.choose(boards.load(where.board), where)
 
 
-def find_with_debug_port(where: BoardSelection) -> ReachableBoard:
+def find_with_debug_port(where: selection.BoardSelection) -> drivers.ReachableBoard:
     """Return the selected board; raise if it has no debug port."""
     reachable = find(where)
     if "debug port" not in reachable.capabilities:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{reachable.board.name} has no debug port, which this command needs",
             "choose a board with one, for instance --board stm32f746; ./inv board.list shows all",
         )
     return reachable
 
 
-def check_counts(reachable: ReachableBoard) -> None:
+def check_counts(reachable: drivers.ReachableBoard) -> None:
     """Raise if the board has no counter."""
     if reachable.board.cycle_counter == "none" or {"debug port"} == reachable.capabilities & {"debug port", "counter"}:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{reachable.board.name} has no counter, which this command needs",
             "use model.run or model.eval; on a Cortex-M with SysTick, set cycle_counter: systick",
         )
 
 
 def image_for(
-    reachable: ReachableBoard,
+    reachable: drivers.ReachableBoard,
     libraries: list[Library],
-    executor: Executor | None = None,
+    executor: runtime.Executor | None = None,
     pipe: str = "",
     in_ram: bool = False,
 ) -> Firmware:

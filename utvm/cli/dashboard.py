@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
+from utvm import errors, pages
 from utvm.base.process.peer import access_note
 from utvm.cli.farm import state_of
 from utvm.cli.history import OwnerOnlyServer, QuietHandler, history_times
 from utvm.cli.output import OUT
-from utvm.errors import ConfigError, UtvmError
 from utvm.farm.client import FarmClient, coordinator_address
 from utvm.hil import progress, project
+from utvm.history import exports, store
 from utvm.history.changes import changes, newest_night
-from utvm.history.exports import board_rows
-from utvm.history.store import open_history
-from utvm.pages import pages_of, script_values
 from utvm.paths import work
 
 _PORT = 20409
@@ -49,7 +47,7 @@ class _Dashboard(OwnerOnlyServer):
 
     def update(self, values: Mapping[str, object]) -> None:
         """Render the sections whose values have changed."""
-        template = pages_of("utvm.cli").get_template("dashboard.html.j2")
+        template = pages.pages_of("utvm.cli").get_template("dashboard.html.j2")
         new = {
             name: value for name, value in values.items() if name not in self.sections or value != self._values[name]
         }
@@ -65,8 +63,8 @@ class _Dashboard(OwnerOnlyServer):
     @functools.cached_property
     def page(self) -> bytes:
         script = (resources.files("utvm.cli") / "templates" / "dashboard.js").read_text(encoding="utf-8")
-        template = pages_of("utvm.cli").get_template("dashboard.html.j2")
-        return template.render(**script_values(script)).encode()
+        template = pages.pages_of("utvm.cli").get_template("dashboard.html.j2")
+        return template.render(**pages.script_values(script)).encode()
 
 
 class _Handler(QuietHandler):
@@ -125,9 +123,9 @@ def show() -> None:
             server = _Dashboard(port)
             break
     else:
-        raise ConfigError("there is no free TCP port", "close a program that listens")
+        raise errors.ConfigError("there is no free TCP port", "close a program that listens")
     farm: dict[str, Mapping[str, Any]] = {}
-    with contextlib.suppress(UtvmError):
+    with contextlib.suppress(errors.UtvmError):
         for address in coordinator_address().split(","):
             threading.Thread(target=_follow, args=(address, farm), daemon=True).start()
     with server:
@@ -182,7 +180,7 @@ def _follow(address: str, farm: dict[str, Mapping[str, Any]]) -> None:
                     time.sleep(_FARM_INTERVAL)
         except OSError:
             farm[address] = {"problem": "no coordinator answers; farm.up starts one"}
-        except UtvmError as error:
+        except errors.UtvmError as error:
             farm[address] = {"problem": str(error)}
         time.sleep(_FARM_PAUSE)
 
@@ -191,11 +189,11 @@ def _follow(address: str, farm: dict[str, Mapping[str, Any]]) -> None:
 def _read_history(_times: tuple[int, ...]) -> dict[str, Any] | None:
     """Return the boards with their last days, and the newest changes; None without a history."""
     try:
-        with open_history(project.history_file()) as history:
+        with store.open_history(project.history_file()) as history:
             (newest,) = history.execute("select max(started) from run").fetchone()
             if newest is None:
                 return None
-            boards = [(board, board.days[-_DAYS:]) for board in board_rows(history, newest)]
+            boards = [(board, board.days[-_DAYS:]) for board in exports.board_rows(history, newest)]
             return {"boards": boards, "changes": changes(history, newest_night(history))[:_CHANGES]}
-    except ConfigError:
+    except errors.ConfigError:
         return None

@@ -16,9 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from utvm import paths
-from utvm.base.process import service
-from utvm.base.process.interpreter import python_command
+from utvm import paths, selection
+from utvm.base.process import interpreter, service
 from utvm.base.process.peer import access_note, is_own
 from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder, check_writable, write_whole
@@ -26,16 +25,14 @@ from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ProvisionError, did_you_mean
 from utvm.hil import limits, project
 from utvm.hil.report import prune_reports
-from utvm.history import bisect_step, store
+from utvm.history import bisect_step, store, values
 from utvm.history.changes import Change, changes, last_good, newest_night, trend
 from utvm.history.changes import flaky as flaky_tests
 from utvm.history.exports import EXPORTS, summary, write_pages
 from utvm.history.store import OUTCOMES, add, format_time, merge, open_history, parse_time, prune
-from utvm.history.values import Value, figure_of, format_value
 from utvm.options import words
 from utvm.pages import readable_time
 from utvm.paths import ROOT, work
-from utvm.selection import FarmChoice
 
 _MONTH = 30 * 86400
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -91,14 +88,14 @@ def show_trend(what: str, board: str) -> None:
     with open_history(project.history_file()) as history:
         points = trend(history, name, figure, board)
     OUT.results({"points": points})
-    before: dict[tuple[str, str, str], Value] = {}
+    before: dict[tuple[str, str, str], values.Value] = {}
     rows = []
     for point in points:
         series = (point.figure, point.executor, point.board)
         if before.get(series) != point.value:
             key = (point.figure, f"{point.model} ({point.executor})", point.board)
             when = ((point.commit or "none")[:10], readable_time(point.started))
-            rows.append((*key, *when, format_value(point.figure, point.value)))
+            rows.append((*key, *when, values.format_value(point.figure, point.value)))
         before[series] = point.value
     OUT.table(("figure", "of", "board", "commit", "since", "value"), rows=rows)
     OUT.print(f"{len(points)} values; only changes are shown, --json has all")
@@ -327,7 +324,7 @@ class Question:
     value: str = "null"
 
 
-def bisect(what: str, board: str, where: FarmChoice) -> None:
+def bisect(what: str, board: str, where: selection.FarmChoice) -> None:
     where.require_farm()
     question = _of_figure(what, board) if ":" in what.replace("::", "") else _of_test(what, board)
     if question.good == question.bad:
@@ -358,7 +355,7 @@ def _of_test(what: str, board: str) -> Question:
 def _of_figure(what: str, board: str) -> Question:
     model, _, figure = what.partition(":")
     with store.open_history(project.history_file()) as history:
-        figure = figure_of(history, model, figure)
+        figure = values.figure_of(history, model, figure)
         points = [
             change
             for change in changes(history, 0)
@@ -380,7 +377,7 @@ def _of_figure(what: str, board: str) -> Question:
     return Question(*key, model=model, figure=figure, value=json.dumps(value))
 
 
-def _bisect(question: Question, where: FarmChoice) -> str:
+def _bisect(question: Question, where: selection.FarmChoice) -> str:
     root = paths.project() or ROOT
     with tempfile.TemporaryDirectory(prefix="utvm-bisect-") as folder:
         tree, reports = Path(folder) / "tree", Path(folder) / "reports"
@@ -390,8 +387,10 @@ def _bisect(question: Question, where: FarmChoice) -> str:
             # A project's commits are tested with this utvm, commits of utvm with themselves.
             sources = str(ROOT if paths.project() else tree)
             goal = (question.test or question.model, question.figure, question.value)
-            step = python_command(bisect_step.__file__, str(reports), *goal)
-            hil = python_command("utvm", "hil", "--board", question.board, f"--report-dir={reports}", root=sources)
+            step = interpreter.python_command(bisect_step.__file__, str(reports), *goal)
+            hil = interpreter.python_command(
+                "utvm", "hil", "--board", question.board, f"--report-dir={reports}", root=sources
+            )
             hil += words(where)
             if question.test:
                 suite, _, test = question.test.partition("::")

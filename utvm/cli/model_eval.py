@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.catalogue import CATALOGUE
-from utvm import compiler, errors
+from utvm import compiler, drivers, errors, selection
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
@@ -22,12 +22,10 @@ from utvm.cli.output import show_progress
 from utvm.compiler import Library
 from utvm.compiler.model import Sample
 from utvm.compiler.read import evaluators
-from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode, did_you_mean
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, random_inputs, read_pictures, read_pixels
 from utvm.hil import figures, limits, report
-from utvm.selection import BoardSelection
 from utvm.session import RunResult
 from utvm.session.board_holder import open_session
 from utvm.session.evaluation import (
@@ -52,12 +50,12 @@ class Runs:
 
     board: Board
     description: str
-    identity: BoardIdentity
+    identity: drivers.BoardIdentity
     image: Firmware
     results: list[RunResult]
 
 
-def evaluate(request: choices.SampleChoice, where: BoardSelection, validate_against: str) -> ExitCode:
+def evaluate(request: choices.SampleChoice, where: selection.BoardSelection, validate_against: str) -> ExitCode:
     """Run a model on samples and print each prediction; FAILED if any output bit differs on another board.
 
     Args:
@@ -70,7 +68,7 @@ def evaluate(request: choices.SampleChoice, where: BoardSelection, validate_agai
     if request.labels == choices.IN_SAMPLES and not Path(request.source).is_file():
         raise ConfigError("--labels names no file, and there is no samples file with labels", "give --labels FILE")
     board = find(where).board
-    other = BoardSelection(validate_against) if validate_against else None
+    other = selection.BoardSelection(validate_against) if validate_against else None
     if other:
         find(other)  # reject a wrong name before the first board runs
     library, samples = prepare(request, board)
@@ -195,7 +193,7 @@ def _check_enough(samples: list[Sample], request: choices.SampleChoice, source: 
     return samples
 
 
-def run_samples(where: BoardSelection, library: Library, samples: list[Sample], show: bool) -> Runs:
+def run_samples(where: selection.BoardSelection, library: Library, samples: list[Sample], show: bool) -> Runs:
     """Run all samples on a board; print each if ``show``."""
     reachable = find(where)
     for sample in samples:

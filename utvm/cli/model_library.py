@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from utvm import boards, compiler
+from utvm import boards, compiler, errors
 from utvm.base.storage import cache, files
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import assistant
@@ -15,7 +15,6 @@ from utvm.compiler import ANY, Library
 from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
 from utvm.compiler.report import RuleCount, write_report
-from utvm.errors import ConfigError
 from utvm.firmware.stack import run_stack
 
 
@@ -36,7 +35,7 @@ def _library(request: choices.CompileChoice, explain: bool = False) -> Library:
 def package(request: choices.CompileChoice, output: str) -> None:
     model, board = require_model_file(request.model), boards.load(request.board) if request.board else None
     if request.settings.get("accelerator") == "all":
-        raise ConfigError("an archive contains no driver for an accelerator", "leave --set accelerator=all out")
+        raise errors.ConfigError("an archive contains no driver for an accelerator", "leave --set accelerator=all out")
     options = compile_options(board, request)
     path = Path(output or f"{model.stem}.tar")
     files.check_writable(path)

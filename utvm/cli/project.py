@@ -5,19 +5,15 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from utvm import boards, project
-from utvm.cli.choices import OptionalModelChoice
-from utvm.cli.compiling import load_model, print_use
-from utvm.cli.model_inputs import note_input, read_inputs
+from utvm import boards, firmware, project, selection
+from utvm.cli import choices, compiling, model_inputs
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ExitCode
-from utvm.firmware import compile_for
 from utvm.hil import suites
-from utvm.selection import BoardSelection, ReportChoice, SuiteChoice
 
 
 def create(
-    request: OptionalModelChoice,
+    request: choices.OptionalModelChoice,
     board: str,
     input: str,  # noqa: A002  the option's name
     platform: str,
@@ -30,9 +26,9 @@ def create(
     project.load_platform(platform)
     if not output:
         raise ConfigError("no folder is named", "give --output FOLDER, which must not exist yet")
-    chip, model = boards.load_chip(board), load_model(request)
-    library = compile_for(boards.load("host"), model)
-    inputs = read_inputs(library, input)
+    chip, model = boards.load_chip(board), compiling.load_model(request)
+    library = firmware.compile_for(boards.load("host"), model)
+    inputs = model_inputs.read_inputs(library, input)
     project_created = project.create(
         platform,
         chip,
@@ -42,7 +38,7 @@ def create(
         expected=project.run_on_host(library, inputs),
         options=_options(option),
     )
-    note_input(library, input)
+    model_inputs.note_input(library, input)
     OUT.print(f"{project_created.directory}: created for {platform} and {chip.full_name}; see its README.md")
     OUT.print(f"next: ./inv project.run {shlex.quote(str(output))}")
     OUT.results({"directory": str(project_created.directory), **project_created.facts.model_dump(mode="json")})
@@ -52,16 +48,16 @@ def build(directory: str) -> None:
     image = project.Project(directory).build()
     OUT.print(f"built: {image.elf}")
     if image.board.memory:
-        print_use(image)
+        compiling.print_use(image)
     sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
     OUT.results({"elf": str(image.elf), "board": image.board.full_name, **sizes})
 
 
-def run(directory: str, where: BoardSelection, reports: ReportChoice) -> ExitCode:
+def run(directory: str, where: selection.BoardSelection, reports: selection.ReportChoice) -> ExitCode:
     project_read = project.Project(directory)
     if not reports.report_dir:
-        reports = ReportChoice(str(project_read.directory / "build" / "reports"))
-    suite = SuiteChoice(suite=str(project_read.directory / "hil" / "test_project.py"))
+        reports = selection.ReportChoice(str(project_read.directory / "build" / "reports"))
+    suite = selection.SuiteChoice(suite=str(project_read.directory / "hil" / "test_project.py"))
     where = where if where.board else dataclasses.replace(where, board=project_read.facts.board)
     return suites.run(where, reports, suites=suite)
 

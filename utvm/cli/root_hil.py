@@ -12,19 +12,17 @@ from typing import get_args
 
 import pytest
 
-from utvm import boards
+from utvm import boards, drivers, options
 from utvm.base.process.signals import raise_on_signals, was_interrupted
 from utvm.base.storage.files import check_folder, check_writable
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli import output
 from utvm.cli.output import print_steps
-from utvm.drivers import choose
 from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import limits, nightly, plugin, report
 from utvm.hil import suites as hil_suites
 from utvm.hil.project import load_project, select_suites
-from utvm.options import narrow, parts
 from utvm.paths import ROOT, need_checkout, project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.usb import Probe
@@ -108,7 +106,7 @@ def _with_project_defaults(
     name = str((folder / entry.board).resolve()) if "/" in entry.board else entry.board
     fields = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
     return (
-        dataclasses.replace(narrow(BoardSelection, entry), **{"board": name, **fields}),
+        dataclasses.replace(options.narrow(BoardSelection, entry), **{"board": name, **fields}),
         suites if suites.suite else dataclasses.replace(suites, suite=",".join(entry.suites or ())),
         place if place.in_ else dataclasses.replace(place, in_=entry.place),
     )
@@ -119,7 +117,7 @@ def _find_probe(board: Board, where: BoardSelection, place: RemoteLocation | Non
     if place is not None and place.chooses_board:
         return None
     try:
-        return choose(board, where).probe
+        return drivers.choose(board, where).probe
     except NotPluggedIn:
         if place is None or not place.has_usb or not where.serial:
             raise
@@ -181,10 +179,10 @@ def _complete_command(
         command,
         words=(
             ("hil",),
-            *parts(where),
-            *parts(suites),
-            *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
-            *parts(ReportChoice(str(root))),
+            *options.parts(where),
+            *options.parts(suites),
+            *options.parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
+            *options.parts(ReportChoice(str(root))),
         ),
         output_folders=(root, report.logs_beside(root)),
         cwd=suites_selected.root if suites_selected.own else None,

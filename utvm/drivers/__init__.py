@@ -20,10 +20,9 @@ from utvm.base.storage.config import Record, validate
 from utvm.boards.parts import Identity, Kind
 from utvm.drivers import builtin
 from utvm.drivers.connection import Connection
-from utvm.probe import console, usb
+from utvm.probe import console, usb, virtual
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
-from utvm.probe.virtual import read_clock, read_unmodelled
 from utvm.selection import BoardKind, BoardSelection
 
 __all__ = ["BoardIdentity", "Connection", "Driver", "ReachableBoard", "Setup", "all_drivers", "attach"]
@@ -87,9 +86,9 @@ class ReachableBoard:
         """Open the board for the length of a ``with`` block."""
         with contextlib.ExitStack() as stack:
             yield self.start(Setup(stack, log_directory, say))
-        if (clock := read_clock(log_directory)) and clock != self.board.clock_hz:
+        if (clock := virtual.read_clock(log_directory)) and clock != self.board.clock_hz:
             say(f"the core's clock is {clock / 1e6:g} MHz, not {self.board.clock_hz / 1e6:g} as in the board's file")
-        if unmodelled := "; ".join(f"{name} {place}" for name, place in read_unmodelled(log_directory).items()):
+        if unmodelled := "; ".join(f"{name} {place}" for name, place in virtual.read_unmodelled(log_directory).items()):
             say(f"the firmware uses peripherals that the virtual board does not model: {unmodelled}")
 
 

@@ -17,8 +17,7 @@ from utvm.errors import BoardError, ProbeError
 from utvm.probe import debug_port, packets
 from utvm.probe.console import Console
 from utvm.probe.gdb import GdbClient
-from utvm.virtual import signals
-from utvm.virtual.wiring import TargetMemory
+from utvm.virtual import signals, wiring
 
 if TYPE_CHECKING:
     from utvm.firmware import Firmware
@@ -50,7 +49,7 @@ class Pin:
     Raises BoardError if the board has no such signal.
     """
 
-    def __init__(self, board: TargetMemory, name: str) -> None:
+    def __init__(self, board: wiring.TargetMemory, name: str) -> None:
         self._board, self._name = board, name.encode().ljust(signals.NAME_BYTES, b"\0")
         if len(self._name) > signals.NAME_BYTES or self._read(signals.STATE) == signals.ABSENT:
             raise errors.BoardError(f"there is no pin {name!r}", "pins are PD12, P0.13, TIM3_CH1 and so on")

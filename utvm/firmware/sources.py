@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
+from utvm import errors, runtime
 from utvm.base.text import quoting, templates
 from utvm.boards import Board
 from utvm.compiler import Library, Tensor
 from utvm.compiler.c_files import C_TYPES, CFiles
 from utvm.compiler.library import Placement, dlpack_code, item_bytes
-from utvm.errors import ConfigError
 from utvm.firmware.inputs import as_bytes
 from utvm.firmware.module import Module
-from utvm.runtime import CLIENT_EXECUTORS, Executor
 
 _ALIGNMENT = 16
 
@@ -67,15 +66,15 @@ def task_of(library: Library) -> dict[str, object]:
     """Return the template values of a task; the library's name is that of the task."""
     task = TASKS.get(library.name)
     if task is None:
-        raise ConfigError(f"there is no task {library.name!r}", f"tasks: {', '.join(TASKS)}")
+        raise errors.ConfigError(f"there is no task {library.name!r}", f"tasks: {', '.join(TASKS)}")
     if len(library.inputs) != 1 or len(library.outputs) != 1:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{task.says} needs a model with one input and one output, not "
             f"{len(library.inputs)} inputs and {len(library.outputs)} outputs"
         )
     (tensor,), (output,) = library.inputs, library.outputs
     if task.distance and (tensor.shape != output.shape or {tensor.dtype, output.dtype} - {"int8", "float32"}):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{task.says} needs a model with an output like its input, int8 or float32, not "
             f"{tensor.dtype}{list(tensor.shape)} to {output.dtype}{list(output.shape)}"
         )
@@ -115,7 +114,7 @@ def contents(libraries: Sequence[Library]) -> dict[str, dict[str, bytes]]:
 
 def generate(
     libraries: Sequence[Library],
-    executor: Executor,
+    executor: runtime.Executor,
     stored: Sequence[npt.ArrayLike],
     linked_by_script: bool,
     module: Module | None = None,
@@ -124,7 +123,7 @@ def generate(
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
     if (not names and module is None) or len(set(names)) != len(names):
-        raise ConfigError(f"firmware needs libraries of different names, not {names}")
+        raise errors.ConfigError(f"firmware needs libraries of different names, not {names}")
     files = {
         "programs.c": _render(
             "programs.c.j2",
@@ -132,7 +131,7 @@ def generate(
             resettable=resettable,
             arena_bytes=max(map(arena_size, libraries), default=0),
             steps=max((len(library.calls) for library in libraries), default=0) if executor == "rpc" else 0,
-            inputs_apart=executor in CLIENT_EXECUTORS,
+            inputs_apart=executor in runtime.CLIENT_EXECUTORS,
             stored=executor == "standing_alone",
             linked_by_script=linked_by_script,
         )
@@ -153,7 +152,7 @@ def generate(
     for library in libraries:
         own = library.sources.brief if isinstance(library.sources, CFiles) else dict(library.sources)
         if clashes := sorted(own.keys() & files.keys()):
-            raise ConfigError(f"{library.name} has a file {clashes[0]}, like the firmware", "rename the library")
+            raise errors.ConfigError(f"{library.name} has a file {clashes[0]}, like the firmware", "rename the library")
         files.update(own)
     return files | dict(module.sources if module else {})
 
@@ -161,7 +160,7 @@ def generate(
 def _only(libraries: Sequence[Library]) -> Library:
     if len(libraries) != 1:
         names = [library.name for library in libraries]
-        raise ConfigError(f"standalone firmware runs one model, not {names}", "build one image for each model")
+        raise errors.ConfigError(f"standalone firmware runs one model, not {names}", "build one image for each model")
     return libraries[0]
 
 

@@ -15,9 +15,8 @@ import jsonschema
 import yaml
 from pydantic import Field
 
-from utvm import history
+from utvm import drivers, history
 from utvm.base.storage import config, files
-from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil import report, schemas
 from utvm.hil.project import history_file, load_project
@@ -38,7 +37,7 @@ class Baseline(config.Record):
     baseline: Figures = Field({})
 
 
-def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
+def check_limits(board: drivers.BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
     try:
         content, folder = load_project(), project()
         if content is None or folder is None:
@@ -55,7 +54,7 @@ def _read_baseline(path: Path) -> Figures:
 
 
 def _limit_cases(
-    board: BoardIdentity,
+    board: drivers.BoardIdentity,
     models: Sequence[ModelResult],
     limits: Mapping[str, Mapping[str, str]],
     known: Mapping[str, Mapping[str, int]],
@@ -100,14 +99,14 @@ def describe_limits() -> Callable[[str, str, str, str], str]:
         key = next((key for key, limited in LIMITED.items() if limited == figure), "")
         most = getattr(limits, key, None)
         if isinstance(most, str):
-            baseline_value = baseline.get(BoardIdentity(name, kind).full_name, {}).get(model, {}).get(key)
+            baseline_value = baseline.get(drivers.BoardIdentity(name, kind).full_name, {}).get(model, {}).get(key)
             most = None if baseline_value is None else _maximum(baseline_value, most)
         return "" if most is None else f"at most {most:,.0f}"
 
     return describe
 
 
-def _crossing_commit(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:
+def _crossing_commit(board: drivers.BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:
     with contextlib.suppress(UtvmError), store.open_history(history_file()) as history:
         last, first = changes.limit_crossing(history, board.name, board.kind, model, figure, most)
         if last:
@@ -135,7 +134,7 @@ def accept_figures() -> Path:
         limits = content.models.get(row["model"])
         for name in limits.relative() if limits else ():
             if LIMITED[name] == row["figure"]:
-                board = BoardIdentity(row["name"], row["kind"]).full_name
+                board = drivers.BoardIdentity(row["name"], row["kind"]).full_name
                 figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
     text = "# Baseline of the relative limits in utvm.yaml. history.changes --accept writes it; review it.\n"
     files.write_whole(path, text + yaml.safe_dump({"baseline": figures}))
@@ -181,7 +180,7 @@ def remember_new(root: Path, before: Collection[Path]) -> str:
         return f"the history was not written: {error.message}"
 
 
-def remember_model(board: BoardIdentity, model: ModelResult) -> str:
+def remember_model(board: drivers.BoardIdentity, model: ModelResult) -> str:
     """Add a model run outside a suite, if in a project; returns as :func:`remember`."""
     if not project():
         return ""

@@ -16,13 +16,10 @@ from utvm.base.process import signals
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.files import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
-from utvm.hil import figures, html, limits, report
+from utvm.hil import figures, html, limits, progress, project, report, workers
 from utvm.hil.display import Display
 from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
-from utvm.hil.progress import RunProgress
-from utvm.hil.project import load_project
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide, first_line
-from utvm.hil.workers import Relay, SuiteQueue, Workers
 from utvm.provenance.location import read_checkout
 from utvm.session.board_holder import BoardHolder
 
@@ -44,8 +41,8 @@ class HilRun:
         # With the test that recorded it.
         self._models: list[tuple[str, ModelResult]] = []
         self._statistics: list[tuple[str, tuple[str, Mapping[str, int | str]]]] = []
-        self._display: Display | Relay = display
-        self._workers = Workers()
+        self._display: Display | workers.Relay = display
+        self._workers = workers.Workers()
         self._test = ""
         self._report_root = report_root
         self._run_id = run_id
@@ -56,9 +53,9 @@ class HilRun:
         self._environment: Environment | None = None
         self._session: pytest.Session | None = None
         self._recorder = Recorder()
-        self._quarantine = content.quarantine if (content := load_project()) else ()
+        self._quarantine = content.quarantine if (content := project.load_project()) else ()
         self._cases: list[CaseResult] = []
-        self._progress = RunProgress(
+        self._progress = progress.RunProgress(
             holder.log_directory,
             lambda: holder.console_tail,
             board=holder.identity.full_name,
@@ -122,7 +119,7 @@ class HilRun:
         if self._trouble:
             return True
         try:
-            queue = SuiteQueue(session.items)
+            queue = workers.SuiteQueue(session.items)
             boards = queue.boards(self.boards) if self.holder.identity.kind == "virtual" else 1
             # Before the board: a fork has no copies of the threads that watch it.
             self._workers.start(lambda number, pipe: self._work(session, queue, number, pipe), boards - 1)
@@ -149,13 +146,13 @@ class HilRun:
             self._workers.close()
         return True
 
-    def _work(self, session: pytest.Session, queue: SuiteQueue, number: int, pipe: Connection) -> None:
+    def _work(self, session: pytest.Session, queue: workers.SuiteQueue, number: int, pipe: Connection) -> None:
         """Run suites on a further board, in a fork; the run that forked it receives the results."""
         capture = session.config.pluginmanager.getplugin("capturemanager")
         if capture:
             capture.stop_global_capturing()  # Its files are those of the run.
             capture.start_global_capturing()
-        self._display = Relay(pipe)
+        self._display = workers.Relay(pipe)
         self.holder = self.holder.copy(self.holder.log_directory / f"board-{number}", self._display.line)
         try:
             with log_into(self.holder.log_directory):
@@ -174,7 +171,7 @@ class HilRun:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hand the report of a test in a fork to the plugins of the run."""
-        if isinstance(self._display, Relay):
+        if isinstance(self._display, workers.Relay):
             self._display.report(report)
 
     def _receive(self, wait: bool = False) -> None:

@@ -19,13 +19,12 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
 
+from utvm import errors, pages
 from utvm.base.storage.files import write_whole
 from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
-from utvm.errors import ConfigError
 from utvm.history.changes import Flicker, LastGood, board_label, changes, flaky, newest_night, slowest, test_state
 from utvm.history.store import DECISIVE, format_time
 from utvm.history.values import format_value
-from utvm.pages import pages_of, script_values
 
 _MONTH = 30 * 86_400
 # Last: an interruption by a user says nothing about the boards.
@@ -256,7 +255,7 @@ class TestRow:
 def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int:
     (newest,) = history.execute("select max(started) from run").fetchone()
     if newest is None:
-        raise ConfigError("the history is empty", "run hil or nightly, or import reports with history.import")
+        raise errors.ConfigError("the history is empty", "run hil or nightly, or import reports with history.import")
     month = newest - _DAYS * _DAY
     boards, tests = list(board_rows(history, newest)), list(_tests(history, month))
     models = list(chart_pages(history, newest - _SEASON))
@@ -266,7 +265,7 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
         texts[f"board-{board.number}.html"] = _board_page(history, board, month, link)
     templates = resources.files("utvm.history") / "templates"
     charts = ((templates / name).read_text(encoding="utf-8") for name in ("uplot/uPlot.min.js", "charts.js"))
-    script = script_values("\n".join(charts))
+    script = pages.script_values("\n".join(charts))
     for model in models:
         texts[f"model-{model.number}.html"] = _render("model.html.j2", model=model, **script)
     for test in tests:
@@ -276,7 +275,7 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
         for name, text in texts.items():
             _write(folder, name, text.encode(errors="replace"))
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot write the pages: {error.strerror or error}") from error
+        raise errors.ConfigError(f"{folder}: cannot write the pages: {error.strerror or error}") from error
     return len(texts)
 
 
@@ -289,7 +288,7 @@ def _write(folder: Path, name: str, content: bytes) -> None:
 
 
 def _render(template: str, **values: object) -> str:
-    return pages_of("utvm.history").get_template(template).render(**values)
+    return pages.pages_of("utvm.history").get_template(template).render(**values)
 
 
 def _link(reports: Path, folder: Path, run_id: str, night: str | None) -> str:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm import compiler, drivers, runtime
+from utvm import compiler, drivers, errors, runtime
 from utvm.compiler.library import dlpack_code, item_bytes
-from utvm.errors import BoardError, ConfigError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.session import diagnosis, pipes, running
@@ -148,7 +147,7 @@ _RESULT = 24  # Offset of the return value in a reply: after code, count, type a
 _OTHER_FIRMWARE = "is its firmware of another version? Build and flash it again"
 
 
-class RpcError(BoardError):
+class RpcError(errors.BoardError):
     """The board rejected a request; the message is the board's."""
 
 
@@ -235,7 +234,7 @@ class RpcSession:
 
     def _prepare(self, model: str, inputs: Sequence[npt.ArrayLike]) -> compiler.Library:
         if model not in self._libraries:
-            raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(self._libraries)}")
+            raise errors.ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(self._libraries)}")
         library = self._libraries[model]
         self._load(model)
         for number, data in enumerate(as_bytes(inputs, library.inputs)):

@@ -8,8 +8,7 @@ reads return ones.
 import struct
 from collections.abc import Callable
 
-from utvm.virtual.dap import DP_ABORT, DP_CTRL_STAT, DP_DPIDR, DP_RDBUFF, SwDebugPort
-from utvm.virtual.machine import BoardModel
+from utvm.virtual import dap, machine
 
 PACKET_BYTES = 512
 _PACKETS = 4
@@ -68,9 +67,9 @@ def _ignore(size: int, *reply: int) -> Callable[[_Command], bytes]:
 class CmsisDap:
     """A probe on one board. Not thread-safe."""
 
-    def __init__(self, board: BoardModel, *, serial: str) -> None:
+    def __init__(self, board: machine.BoardModel, *, serial: str) -> None:
         self._board = board
-        self._port = SwDebugPort(board, board.port_ids)
+        self._port = dap.SwDebugPort(board, board.port_ids)
         self._reset_held = False
         texts = {1: "utvm", 2: "utvm virtual CMSIS-DAP", 3: serial, 4: "2.1.0"}
         self._info = {number: text.encode() + b"\0" for number, text in texts.items()}
@@ -167,7 +166,7 @@ class CmsisDap:
 
     def _write_abort(self, command: _Command) -> bytes:
         command.byte()
-        self._port.write(DP_ABORT, command.word())
+        self._port.write(dap.DP_ABORT, command.word())
         return bytes([_OK])
 
     def _transfer(self, command: _Command) -> bytes:
@@ -218,18 +217,18 @@ class CmsisDap:
 
     def _read(self, request: int) -> tuple[int, int]:
         register = request & _REGISTER
-        if self._port.failed and (request & _ACCESS_PORT or register not in (DP_DPIDR, DP_CTRL_STAT)):
+        if self._port.failed and (request & _ACCESS_PORT or register not in (dap.DP_DPIDR, dap.DP_CTRL_STAT)):
             return _ACK_FAULT, 0
         if not request & _ACCESS_PORT:
             return _ACK_OK, self._port.read(register)
         # The probe reads RDBUFF: the host gets the register that it requested.
         self._port.read_ap(register)
-        return self._port_ack(), self._port.read(DP_RDBUFF)
+        return self._port_ack(), self._port.read(dap.DP_RDBUFF)
 
     def _write(self, request: int, value: int) -> int:
         register = request & _REGISTER
         # IHI 0031, section B4.2.4: with a sticky error only ABORT has an effect.
-        if self._port.failed and (request & _ACCESS_PORT or register != DP_ABORT):
+        if self._port.failed and (request & _ACCESS_PORT or register != dap.DP_ABORT):
             return _ACK_FAULT
         if request & _ACCESS_PORT:
             self._port.write_ap(register, value)

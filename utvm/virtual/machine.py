@@ -10,14 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from utvm.errors import ConfigError
-from utvm.virtual import blocks, nordic, rules, stm32
+from utvm.virtual import blocks, core_thread, nordic, rules, signals, stm32
 from utvm.virtual.bus import PAGE, BitBand, Bus, BusError, Device, ResetCause
-from utvm.virtual.core_thread import CoreThread
-from utvm.virtual.cortex_m.cpu import CortexM
-from utvm.virtual.cortex_m.debug import DFSR_HALTED
-from utvm.virtual.cortex_m.kinds import KINDS
+from utvm.virtual.cortex_m import cpu, debug, kinds
 from utvm.virtual.nordic import Nvmc
-from utvm.virtual.signals import WINDOW, Signals
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 from utvm.virtual.stm32.flash import EmbeddedFlash
 from utvm.virtual.stm32.flash_h7 import H7FlashController
@@ -35,7 +31,7 @@ _BIT_BANDED = ("cortex-m4",)
 _log = logging.getLogger(__name__)
 
 
-class BoardModel(CoreThread):
+class BoardModel(core_thread.CoreThread):
     """A board. All methods may be called from any thread.
 
     At too low a supply, the core does not run and the debug port does not respond. ``on_console_output`` is called
@@ -59,15 +55,15 @@ class BoardModel(CoreThread):
         for memory in self._bus.memories:
             if memory.region.kind != "ram" and not memory.region.alias_of:
                 memory.fill(_ERASED)
-        kind = KINDS[spec.cpu]
+        kind = kinds.KINDS[spec.cpu]
         self.port_ids = replace(kind.port, others=spec.access_ports)
-        self._cpu = CortexM(
+        self._cpu = cpu.CortexM(
             kind, self._bus, interrupts=spec.interrupts, vector_table=spec.reset_vector_base, timing=spec.timing
         )
         super().__init__(spec.name, self._cpu)
         self.trace = self._cpu.trace
-        self.signals = Signals(self._cpu.now, self._cpu.reschedule)
-        self._bus.add(WINDOW, self.signals)  # for debuggers only, not for the core
+        self.signals = signals.Signals(self._cpu.now, self._cpu.reschedule)
+        self._bus.add(signals.WINDOW, self.signals)  # for debuggers only, not for the core
         self._chip = blocks.parse(spec.blocks)
         self._peripherals: list[Device] = []
         self._consoles: list[SerialDevice] = []
@@ -138,7 +134,7 @@ class BoardModel(CoreThread):
             halt_requested = self._cpu.halted
             self._reset(ResetCause.PIN)
             if halt_requested and not self._cpu.halted:
-                self._cpu.halt(DFSR_HALTED)
+                self._cpu.halt(debug.DFSR_HALTED)
 
     def power_cycle(self) -> None:
         """Switch the power off and on: flash keeps its contents, RAM holds noise, all registers are reset."""

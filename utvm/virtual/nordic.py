@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from utvm.virtual import nordic_events, rules
-from utvm.virtual.bus import BusError, Device, MemoryBank, PlainRegisters
-from utvm.virtual.spec import Peripheral
+from utvm.virtual import bus, nordic_events, rules, spec
 from utvm.virtual.wiring import DeviceFactory, SerialDevice, Wiring
 
 _REGISTER_BYTES = 0x1000  # of a peripheral
@@ -25,7 +23,7 @@ _WORD = 4
 _ONES = 0xFFFFFFFF
 
 
-class Nvmc(Device):
+class Nvmc(bus.Device):
     """The flash controller (4.3): READY, READYNEXT, CONFIG, ERASEPAGE, ERASEALL and ICACHECNF.
 
     The nRF52 has a register for the page to erase. The nRF53 erases a page at a write of ones to its first word
@@ -41,11 +39,11 @@ class Nvmc(Device):
 
     def __init__(
         self,
-        memory: MemoryBank,
+        memory: bus.MemoryBank,
         changed: Callable[[int, int], None],
         *,
         erases_by_writing: bool,
-        settings: MemoryBank | None = None,
+        settings: bus.MemoryBank | None = None,
     ) -> None:
         self._memory = memory
         self._settings = settings  # UICR
@@ -109,7 +107,7 @@ class Nvmc(Device):
             self._erase_page(offset)
             return
         if self._mode != _WRITE or size != _WORD or offset % _WORD:
-            raise BusError(address)
+            raise bus.BusError(address)
         old = int.from_bytes(self._memory.bytes[offset : offset + _WORD], "little")
         self._replace(offset, (old & value).to_bytes(_WORD, "little"))
 
@@ -217,7 +215,7 @@ class Uarte(SerialDevice, rules.RuledEvents):
         address, size = self.values.get(register, 0), self.values.get(register + 4, 0) & 0xFFFF
         ends = (self._bus.memory_at(end) for end in (address, address + max(size, 1) - 1))
         if any(memory is None or memory.region.kind != "ram" for memory in ends):
-            raise BusError(address)
+            raise bus.BusError(address)
         return _Transfer(address, size)
 
     def _character_ticks(self) -> int:
@@ -283,7 +281,7 @@ class Uarte(SerialDevice, rules.RuledEvents):
         self.raise_event(_END_RX)
 
 
-def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
+def _nvmc(peripheral: spec.Peripheral, wiring: Wiring) -> bus.Device:
     erases_by_writing = bool(peripheral.settings.get("erase_by_writing"))
     flash, changed = wiring.flash(peripheral.model)
     settings = next((memory for memory in wiring.bus.memories if memory.region.name == "uicr"), None)
@@ -300,5 +298,5 @@ MODELS: Mapping[str, DeviceFactory] = {
     "nrf-rtc": lambda p, wiring: nordic_events.RealTimeCounter(wiring, p.address),
     "nrf-gpiote": lambda p, wiring: nordic_events.PinEvents(wiring, p.address),
     "nrf-pins": lambda peripheral, wiring: nordic_events.Pins(peripheral.settings.values(), wiring.signals),
-    "nrf-registers": lambda peripheral, wiring: PlainRegisters(size=_REGISTER_BYTES),
+    "nrf-registers": lambda peripheral, wiring: bus.PlainRegisters(size=_REGISTER_BYTES),
 }

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from utvm.base.storage.config import read_yaml
+from utvm.virtual import nordic_events, spec
 from utvm.virtual.bus import Device, PlainRegisters, ResetCause
-from utvm.virtual.nordic_events import EVENTS, Events
-from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32.clocks import LSE, LSI, rates_on
 from utvm.virtual.wiring import DeviceFactory, Wiring, after_reset
 
@@ -195,12 +194,12 @@ class Rules(PlainRegisters):
             self._settle()
 
 
-class RuledEvents(Rules, Events):
+class RuledEvents(Rules, nordic_events.Events):
     """A peripheral of Nordic's."""
 
     def _put(self, name: str, value: int) -> None:
         offset = self._offset(name)
-        if value and offset in EVENTS:
+        if value and offset in nordic_events.EVENTS:
             self.raise_event(offset)
         else:
             super()._put(name, value)
@@ -212,7 +211,7 @@ class RuledEvents(Rules, Events):
         self._drive_line()
 
 
-def _make(model: str, peripheral: Peripheral, wiring: Wiring) -> Device:
+def _make(model: str, peripheral: spec.Peripheral, wiring: Wiring) -> Device:
     if "nrf" in model:
         return RuledEvents(model, wiring, wiring, peripheral.address)
     return Rules(model, wiring, after_reset(peripheral))

@@ -25,12 +25,11 @@ from pydantic import BaseModel, ValidationError
 
 from utvm.base.process.peer import listen
 from utvm.errors import ConfigError, UtvmError
+from utvm.virtual import dap, stlink
 from utvm.virtual.console import ConsoleServer
-from utvm.virtual.dap import wait_until
 from utvm.virtual.jtag.board import BitbangServer, JtagBoard
 from utvm.virtual.machine import BoardModel
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER, JtagSpec, MachineSpec
-from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, PRODUCTS, USB_VENDOR, V2_1, StLink
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.probes import CmsisDapProbe, StLinkProbe
 from utvm.virtual.usb.server import UsbServer
@@ -59,7 +58,7 @@ _SERIAL_BYTES = 32
 _TO_PROBE = 0
 _FROM_PROBE = 1
 _FROM_TRACE = 3
-_MAX_DATA_BYTES = 2 * MAX_BLOCK_BYTES
+_MAX_DATA_BYTES = 2 * stlink.MAX_BLOCK_BYTES
 
 
 class _ProtocolError(Exception):
@@ -82,7 +81,7 @@ class StLinkServer:
     def __init__(
         self, board: BoardModel, *, serial: str, port: int = 0, latency: float = 0.0, anyone: bool = False
     ) -> None:
-        self._probe = StLink(board)
+        self._probe = stlink.StLink(board)
         self._serial = serial.encode("ascii")
         self._latency = latency
         self._lock = threading.Lock()  # of the owner
@@ -149,7 +148,7 @@ class StLinkServer:
     def _device_info(self) -> bytes:
         used = self._owner is not None
         return _word(_STATUS_OK) + struct.pack(
-            f"<I{_SERIAL_BYTES}sHHB", _DEVICE_ID, self._serial, USB_VENDOR, V2_1, used
+            f"<I{_SERIAL_BYTES}sHHB", _DEVICE_ID, self._serial, stlink.USB_VENDOR, stlink.V2_1, used
         )
 
     def _open(self, client: socket.socket) -> bytes:
@@ -167,7 +166,7 @@ class StLinkServer:
 
     def _run_command(self, client: socket.socket, arguments: bytes) -> None:
         started = time.monotonic()
-        command = arguments[7 : 7 + COMMAND_SIZE]
+        command = arguments[7 : 7 + stlink.COMMAND_SIZE]
         direction = arguments[23]
         (size,) = struct.unpack_from("<I", arguments, 27)
         if size > _MAX_DATA_BYTES:
@@ -183,7 +182,7 @@ class StLinkServer:
         with self._wires:
             traced = direction == _FROM_TRACE
             reply = self._probe.read_trace(size) if traced else self._probe.execute(command, data, wanted)
-        wait_until(started + self._latency)
+        dap.wait_until(started + self._latency)
         client.sendall(_word(_STATUS_OK) + reply)
 
 
@@ -308,7 +307,7 @@ def _usb_server(options: argparse.Namespace, machine: BoardModel, console: Conso
             backlog=console.backlog,
             type_in=machine.console_input,
             latency=latency,
-            product=int(product, 16) if product else V2_1,
+            product=int(product, 16) if product else stlink.V2_1,
         )
     else:
         device = CmsisDapProbe(machine, serial=options.serial, latency=latency)
@@ -324,7 +323,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--latency-us", type=int, default=0, help="time a probe command takes, in microseconds")
     add("--millivolts", type=int, default=NOMINAL_MILLIVOLTS, help="the board's supply")
     add("--serial", type=_serial_number, default="VIRTUAL-0001", help="serial number of its probes")
-    kinds = ["st-link", "cmsis-dap", *(f"st-link:{product:04x}" for product in PRODUCTS)]
+    kinds = ["st-link", "cmsis-dap", *(f"st-link:{product:04x}" for product in stlink.PRODUCTS)]
     add("--usb", choices=kinds, help="a probe on USB as well; of an ST-Link, also its USB product")
     add("--usb-listen", default="0", help="its socket: unix:PATH, or a TCP port, 0 for any free one")
     add("--usb-user", default="", help="another user who may connect to that TCP port")

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from utvm.virtual import dap
-from utvm.virtual.bus import BusError
+from utvm.virtual import bus, dap
 
 if TYPE_CHECKING:
     from utvm.virtual.machine import BoardModel
@@ -321,7 +320,7 @@ class StLink:
         for _ in range(_REGISTER_TRIES):
             if self._peek(_DHCSR) & _S_REGRDY:
                 return
-        raise BusError(_DCRSR)
+        raise bus.BusError(_DCRSR)
 
     # Single accesses through the access port
 
@@ -349,7 +348,7 @@ class StLink:
             return SWD_AP_STICKY_ERROR
         try:
             action()
-        except BusError as error:
+        except bus.BusError as error:
             self._fault_address = error.address
             return SWD_AP_FAULT
         return OK

@@ -21,8 +21,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import MatMul as _MatMul
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, get_type, onnx_input
 
 from utvm.compiler import library, notes, refusal, tvm_types
-from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.frontend.rewrite import Rewritten, rewrite_model
+from utvm.compiler.frontend import imported, rewrite
 from utvm.compiler.frontend.rewrite.fold import saturate
 from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, is_fresh, place
 from utvm.compiler.model import Model
@@ -224,9 +223,9 @@ def _refuse_blocks(attributes: dict[str, Any]) -> None:
 _LOG = logging.getLogger("utvm.compiler")
 
 
-def import_onnx(model: Model) -> Imported:
+def import_onnx(model: Model) -> imported.Imported:
     proto = onnx.load_from_string(model.content)
-    read = rewrite_model(proto, {*_get_convert_map(), *CONVERTERS})
+    read = rewrite.rewrite_model(proto, {*_get_convert_map(), *CONVERTERS})
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
     importer = _Importer(read)
     try:
@@ -240,7 +239,7 @@ def import_onnx(model: Model) -> Imported:
     inputs = tuple(item.name for item in proto.graph.input if item.name not in stored)
     outputs = tuple(item.name for item in proto.graph.output)
     graph = read.model.graph
-    return Imported(module, inputs, outputs, input_scalings(graph, inputs), output_scalings(graph, outputs))
+    return imported.Imported(module, inputs, outputs, input_scalings(graph, inputs), output_scalings(graph, outputs))
 
 
 def _refuse(origin: str, reasons: Sequence[str]) -> None:
@@ -254,7 +253,7 @@ def _refuse(origin: str, reasons: Sequence[str]) -> None:
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
     """Imports one graph. Method names are those the base class calls."""
 
-    def __init__(self, read: Rewritten) -> None:
+    def __init__(self, read: rewrite.Rewritten) -> None:
         super().__init__({}, "float32")
         self.reasons: list[str] = []
         self._types = read.types

@@ -22,9 +22,8 @@ from utvm.compiler.kernels.requantise import rounding
 from utvm.compiler.kernels.use import IntegerLayer, Use, activation_bounds, call_layer
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.compiler.read.tflite_graph import read
+from utvm.compiler.read import tflite_graph, tflite_state
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
-from utvm.compiler.read.tflite_state import CONTROL, graphs_of
 from utvm.compiler.read.tflite_validate import AS_FLOAT, place
 from utvm.errors import CompileError, UtvmError
 
@@ -35,7 +34,7 @@ _COUNTS = {"int32", "int64"}  # Interchangeable element types of indices and siz
 
 
 def import_tflite(model: Model) -> Imported:
-    graph = read(model.content, model.origin)
+    graph = tflite_graph.read(model.content, model.origin)
     return _import_graph(graph, graph.graphs, model.content)
 
 
@@ -52,14 +51,14 @@ def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: by
         {
             _control_name(graph, operator): _control(operator, graphs, content)
             for operator in graph.operators
-            if operator.name in CONTROL
+            if operator.name in tflite_state.CONTROL
         },
         layers,
     )
 
 
 def _control(operator: TfliteOperator, graphs: Sequence[TfliteGraph], content: bytes) -> Control:
-    first, second = (_import_graph(graphs[number], graphs, content) for number in graphs_of(operator))
+    first, second = (_import_graph(graphs[number], graphs, content) for number in tflite_state.graphs_of(operator))
     return Control("if" if operator.name == "IF" else "while", (first, second))
 
 
@@ -92,7 +91,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         self._reason = ""
         for name in _RESHAPES:
             self.convert_map[name] = self._reshape_to_declared
-        for name in CONTROL:
+        for name in tflite_state.CONTROL:
             self.convert_map[name] = self._call_graphs
         table = kernels()
         self._kernels = {name: build for kernel in table for name, build in kernel.tflite.items()}

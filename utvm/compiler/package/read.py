@@ -12,11 +12,10 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter
 
+from utvm import errors, paths
 from utvm.base.storage.files import write_whole
 from utvm.compiler.library import Arena, Call, Library, Placement, Tensor
 from utvm.compiler.target import Target
-from utvm.errors import ConfigError
-from utvm.paths import DATA
 
 # Semantic Versioning 2.0.0, section 2, without pre-release and build tags, as Arduino's library manager requires.
 _VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
@@ -36,9 +35,9 @@ class Terms:
         for field in fields(self):
             value = getattr(self, field.name)
             if not value.strip() or not value.isprintable():
-                raise ConfigError(f"a package's {field.name} cannot be {value!r}", "give one line of text")
+                raise errors.ConfigError(f"a package's {field.name} cannot be {value!r}", "give one line of text")
         if not _VERSION.fullmatch(self.version):
-            raise ConfigError(f"a package's version cannot be {self.version!r}", "give three numbers: 1.0.0")
+            raise errors.ConfigError(f"a package's version cannot be {self.version!r}", "give three numbers: 1.0.0")
 
 
 ALIGNMENT = 16  # Alignment in bytes of each region of working memory, as in NAME.h.
@@ -83,7 +82,7 @@ def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
     write_whole(path, stream.getvalue())
 
 
-_SCHEMA = DATA / "docs" / "package.schema.json"
+_SCHEMA = paths.DATA / "docs" / "package.schema.json"
 _HINT = "model.package writes one"
 
 
@@ -98,9 +97,9 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
         content = json.loads(files["metadata.json"])
         jsonschema.validate(content, json.loads(_SCHEMA.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{name}: metadata.json is not JSON", _HINT) from error
+        raise errors.ConfigError(f"{name}: metadata.json is not JSON", _HINT) from error
     except jsonschema.ValidationError as error:
-        raise ConfigError(f"{name}: metadata.json: {error.json_path}: {error.message[:200]}", _HINT) from error
+        raise errors.ConfigError(f"{name}: metadata.json: {error.json_path}: {error.message[:200]}", _HINT) from error
     (module,) = list(content["modules"].values())[:1]
     own = content["utvm"]
     return Library(
@@ -124,5 +123,5 @@ def _source(name: str, file: str, digest: str, files: Mapping[str, bytes]) -> st
     if file.endswith(".json"):
         matches = [data for place, data in files.items() if place.startswith(f"{GRAPHS}/")]
     if "/" in file or not matches or hashlib.sha256(matches[0]).hexdigest() != digest:
-        raise ConfigError(f"{name}: {file} is missing or was changed since it was packaged", "package it again")
+        raise errors.ConfigError(f"{name}: {file} is missing or was changed since it was packaged", "package it again")
     return matches[0].decode("utf-8", "replace")

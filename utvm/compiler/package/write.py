@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from utvm import version
+from utvm import errors, version
 from utvm.base.text import quoting, templates
 from utvm.compiler import Model, Target, bounded, c_files, compile_model, load
 from utvm.compiler.library import Library, Placement, Tensor
@@ -27,7 +27,6 @@ from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package import read
 from utvm.compiler.package.read import ALIGNMENT, Terms
 from utvm.compiler.target import ANY
-from utvm.errors import ConfigError
 
 # Names reserved by CMake (policy CMP0037), and libraries linked into every program.
 _CMAKE_TAKEN = {"all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package"}
@@ -113,7 +112,7 @@ def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | Non
         (library.inputs, library.input_places) if kind == "input" else (library.outputs, library.output_places)
     )
     if stored is not None and len(stored) != len(tensors):
-        raise ConfigError(f"{library.name} takes {len(tensors)} inputs; the example has {len(stored)}")
+        raise errors.ConfigError(f"{library.name} takes {len(tensors)} inputs; the example has {len(stored)}")
     regions = [arena.region for arena in library.arenas]
     ports: list[dict[str, object]] = []
     for number, (tensor, place) in enumerate(zip(tensors, places, strict=True)):
@@ -138,7 +137,7 @@ def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | Non
 
 def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
     if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"the example for {tensor.name} is {array.dtype}{list(array.shape)}",
             f"the model takes {tensor.dtype}{list(tensor.shape)}",
         )
@@ -224,7 +223,7 @@ def package_library(library: Library, path: Path, *, model: Model, **contents: A
 def _time() -> int:
     output = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not output.isdecimal():
-        raise ConfigError(f"SOURCE_DATE_EPOCH is {output!r}", "give seconds since 1970")
+        raise errors.ConfigError(f"SOURCE_DATE_EPOCH is {output!r}", "give seconds since 1970")
     return int(output)
 
 

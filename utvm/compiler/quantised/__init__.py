@@ -8,15 +8,12 @@ from typing import Any
 
 import tvm
 
-from utvm.compiler.accelerator import Assistant
+from utvm.compiler import accelerator, library, tvm_types
 from utvm.compiler.kernels import quantities, use
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.library import Decision, Leftover, Removal
-from utvm.compiler.quantised.constants import remove_constant_channels
+from utvm.compiler.quantised import constants, recognise
 from utvm.compiler.quantised.nodes import divide, fuse, to_module
-from utvm.compiler.quantised.recognise import Recogniser
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import dtype_of, operator_name
 
 _BORDERS = ("relax.quantize", "relax.dequantize")
 
@@ -26,31 +23,32 @@ class Integerized:
     """A module after the pass, operators left in float, channels not computed, and accelerator decisions."""
 
     module: Any
-    leftovers: tuple[Leftover, ...]
-    removals: tuple[Removal, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    leftovers: tuple[library.Leftover, ...]
+    removals: tuple[library.Removal, ...] = ()
+    decisions: tuple[library.Decision, ...] = ()
 
 
 def integerize(
     module: Any,
     target: Target | None,
-    assistant: Assistant | None = None,
+    assistant: accelerator.Assistant | None = None,
     layers: Mapping[str, use.IntegerLayer] = MappingProxyType({}),
 ) -> Integerized:
     """Turn quantised operators into integer ones, bit-exact with TensorFlow Lite Micro."""
     main = module["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
     if not layers and not any(
-        operator_name(binding.value) in _BORDERS or dtype_of(binding.var.ty) == "int8" for binding in bindings
+        tvm_types.operator_name(binding.value) in _BORDERS or tvm_types.dtype_of(binding.var.ty) == "int8"
+        for binding in bindings
     ):
         return Integerized(module, ())
     reader = Reader(main)
-    recogniser = Recogniser(reader, layers)
+    recogniser = recognise.Recogniser(reader, layers)
     for binding in bindings:
         recogniser.bind(binding.var, binding.value)
     result = _values_of(reader, main.body.body)
     nodes = quantities.live_nodes(reader.nodes, _flat(result))
-    nodes, removals = remove_constant_channels(nodes, _flat(result), reader.name_of)
+    nodes, removals = constants.remove_constant_channels(nodes, _flat(result), reader.name_of)
     nodes = fuse(nodes, _flat(result))
     leftovers = _leftovers(nodes, reader)
     nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())
@@ -69,20 +67,20 @@ def _flat(result: Any) -> list[quantities.Value]:
     return [value for item in result for value in _flat(item)] if isinstance(result, tuple) else [result]
 
 
-def _leftovers(nodes: Sequence[quantities.Node], reader: Reader) -> tuple[Leftover, ...]:
+def _leftovers(nodes: Sequence[quantities.Node], reader: Reader) -> tuple[library.Leftover, ...]:
     """Return operators that compute in float on dequantised tensors."""
     touched: set[int] = set()
-    leftovers: list[Leftover] = []
+    leftovers: list[library.Leftover] = []
     for node in nodes:
         if not isinstance(node.work, quantities.Native):
             continue
         operator = node.work.operator
         if operator == "relax.dequantize":
             touched.add(id(node.output))
-        elif any(id(value) in touched for value in node.inputs) and dtype_of(node.output.type) == "float32":
+        elif any(id(value) in touched for value in node.inputs) and tvm_types.dtype_of(node.output.type) == "float32":
             touched.add(id(node.output))
             if not operator:
                 continue
             reason = reader.reasons.get(id(node.output), "its result is not quantised")
-            leftovers.append(Leftover(operator.removeprefix("relax."), reader.name_of(node.output), reason))
+            leftovers.append(library.Leftover(operator.removeprefix("relax."), reader.name_of(node.output), reason))
     return tuple(leftovers)

@@ -14,15 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from utvm.compiler.kernels import fixed_point
-from utvm.compiler.kernels.convolution import channels_of
-from utvm.compiler.kernels.lookup import Lookup
-from utvm.compiler.kernels.pooling import Pool
+from utvm.compiler import library, tvm_types
+from utvm.compiler.kernels import convolution, fixed_point, lookup, pooling, reduction
 from utvm.compiler.kernels.quantities import Native, Node, Value, tensor_type
 from utvm.compiler.kernels.records import Computation, Convolution, Rescale
-from utvm.compiler.kernels.reduction import Reduction
-from utvm.compiler.library import Removal
-from utvm.compiler.tvm_types import dtype_of
 
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
@@ -32,7 +27,7 @@ _LIMIT = 2**31
 
 def remove_constant_channels(
     nodes: Sequence[Node], results: Sequence[Value], name_of: Callable[[Value], str]
-) -> tuple[list[Node], tuple[Removal, ...]]:
+) -> tuple[list[Node], tuple[library.Removal, ...]]:
     """Return nodes that compute only the channels that some result depends on, and the removed channels."""
     ranges = _ranges(nodes)
     masks = _find_needed(nodes, results, ranges)
@@ -40,7 +35,7 @@ def remove_constant_channels(
     if all(mask.all() for mask in masks.values()):
         return list(nodes), ()
     removals = tuple(
-        Removal(name_of(node.output), int((~mask).sum()), len(mask))
+        library.Removal(name_of(node.output), int((~mask).sum()), len(mask))
         for node in nodes
         if isinstance(node.work, Convolution) and (mask := masks.get(id(node.output))) is not None and not mask.all()
     )
@@ -55,7 +50,7 @@ def _origins(node: Node) -> npt.NDArray[np.intp] | None:
     """Return the one input channel that each output channel depends on; None if it depends on several."""
     work = node.work
     reshapes = isinstance(work, Native) and work.operator == "relax.reshape" and bool(node.inputs)
-    if dtype_of(node.output.type) != "int8" or not (reshapes or isinstance(work, Computation)):
+    if tvm_types.dtype_of(node.output.type) != "int8" or not (reshapes or isinstance(work, Computation)):
         return None
     outputs, channels = np.arange(_channels(node.output)), _channels(node.inputs[0])
     if isinstance(work, Convolution):
@@ -64,9 +59,13 @@ def _origins(node: Node) -> npt.NDArray[np.intp] | None:
     if reshapes:
         # The operator flattens, or drops or adds extents of 1.
         return outputs % channels if len(outputs) == int(np.prod(node.inputs[0].shape)) else None
-    if isinstance(work, Reduction) and len(work.shape) - 1 in work.axes:
+    if isinstance(work, reduction.Reduction) and len(work.shape) - 1 in work.axes:
         return None
-    return outputs if isinstance(work, Lookup | Pool | Reduction) and len(outputs) == channels else None
+    return (
+        outputs
+        if isinstance(work, lookup.Lookup | pooling.Pool | reduction.Reduction) and len(outputs) == channels
+        else None
+    )
 
 
 def _mixes(node: Node) -> bool:
@@ -91,15 +90,15 @@ def _ranges(nodes: Sequence[Node]) -> dict[int, _Range]:
         low, high = ranges.get(id(node.inputs[0])) or _full(_channels(node.inputs[0]))
         if isinstance(work, Convolution):
             low, high = _convolve(work, low, high)
-        elif isinstance(work, Reduction):
+        elif isinstance(work, reduction.Reduction):
             count = int(np.prod([work.shape[axis] for axis in work.axes]))
             factor = (int(work.factor.multipliers[0]), int(work.factor.shifts[0]))
             limits = (-128, 127, work.output_zero)
             ends = [bound * count + work.bias for bound in (low, high)]
             low, high = _bounds([_rescale([int(end[i]) for end in ends], *factor, limits) for i in range(len(low))])
-        elif isinstance(work, Pool):
+        elif isinstance(work, pooling.Pool):
             low, high = (np.clip(bound, work.low, work.high) for bound in (low, high))
-        elif isinstance(work, Lookup):
+        elif isinstance(work, lookup.Lookup):
             parts = [work.table[first + 128 : last + 129] for first, last in zip(low, high, strict=True)]
             low, high = _bounds([(int(part.min()), int(part.max())) for part in parts])
         elif origins is not None:
@@ -130,7 +129,7 @@ def _convolve(record: Convolution, low: _Numbers, high: _Numbers) -> _Range:
         np.where(positive, weights * first, weights * last).sum((1, 2, 3)) + record.bias
         for first, last in ((low, high), (high, low))
     ]
-    multipliers, shifts = channels_of(record)
+    multipliers, shifts = convolution.channels_of(record)
     limits = (record.low, record.high, record.output_zero)
     return _bounds(
         [
@@ -230,11 +229,11 @@ class _Rewriter:
         work = node.work
         if isinstance(work, Native) and work.operator == "relax.reshape":
             return Native(lambda values: relax.op.reshape(values[0], shape), work.operator)
-        if isinstance(work, Lookup):
+        if isinstance(work, lookup.Lookup):
             return replace(work, shape=shape)
-        if isinstance(work, Reduction):
+        if isinstance(work, reduction.Reduction):
             return replace(work, shape=inputs[0].shape)
-        if isinstance(work, Pool):
+        if isinstance(work, pooling.Pool):
             return replace(work, input_shape=(*work.input_shape[:3], shape[-1]))
         assert isinstance(work, Convolution)
         source = self._masks.get(id(node.inputs[0]), np.ones(work.input_shape[2], bool))
@@ -249,7 +248,7 @@ class _Rewriter:
                 offsets = np.where(~source & (low == high), low - work.input_zero, 0)
                 bias += (weights.astype(np.int64).sum(axis=(1, 2)) * offsets).sum(axis=1)
             weights = weights[..., source]
-        multipliers, shifts = (part[outputs] for part in channels_of(work))
+        multipliers, shifts = (part[outputs] for part in convolution.channels_of(work))
         channels = int(source.sum())
         return replace(
             work,

@@ -7,9 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from utvm.base.storage.files import check_readable
-from utvm.compiler import bounded, refusal
+from utvm.compiler import bounded, names, refusal
 from utvm.compiler.model import Model
-from utvm.compiler.names import library_name
 from utvm.compiler.read import exported_file, packaging, tflite_graph
 from utvm.errors import ConfigError, UtvmError, did_you_mean
 
@@ -51,7 +50,7 @@ def _load(
     signature: str,
 ) -> Model:
     content = packaging.unpack(path, _read(path))
-    name, origin = library_name(Path(path.name.removesuffix(".gz")).stem), str(path)
+    name, origin = names.library_name(Path(path.name.removesuffix(".gz")).stem), str(path)
     if signature:
         if content[4:8] != tflite_graph.IDENTIFIER:
             raise ConfigError(

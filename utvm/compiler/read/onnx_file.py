@@ -16,8 +16,7 @@ import onnx.shape_inference
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import helper
 
-from utvm.compiler import library, refusal
-from utvm.compiler.model import Model
+from utvm.compiler import library, model, refusal
 from utvm.compiler.read.onnx_order import Numbers, put_in_order, set_inputs
 from utvm.compiler.refusal import Reading, check_order
 from utvm.errors import CompileError, ConfigError
@@ -36,7 +35,7 @@ def from_onnx(
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     values: Mapping[str, Numbers] = MappingProxyType({}),
-) -> Model:
+) -> model.Model:
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
@@ -57,7 +56,7 @@ def from_onnx(
     changed |= check(proto, origin)
     if changed or shapes or values:
         content = proto.SerializeToString(deterministic=True)
-    return Model(name, origin, "onnx", content)
+    return model.Model(name, origin, "onnx", content)
 
 
 def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:

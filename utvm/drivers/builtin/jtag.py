@@ -4,8 +4,7 @@
 from utvm import drivers
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board, bitstream, parts
-from utvm.probe.debug_port import OpenOcdPort
-from utvm.probe.virtual import on_bus, start_jtag
+from utvm.probe import debug_port, virtual
 from utvm.selection import BoardSelection
 
 
@@ -21,7 +20,7 @@ def _find(board: Board, selection: BoardSelection) -> drivers.ReachableBoard | N
     caps = board.capabilities_with(model.lacks, "OpenOCD")
 
     def start(setup: drivers.Setup) -> drivers.Connection:
-        machine = setup.stack.enter_context(start_jtag(board, setup.logs, bitstream.loaded_bitstream(board)))
+        machine = setup.stack.enter_context(virtual.start_jtag(board, setup.logs, bitstream.loaded_bitstream(board)))
         assert machine.health_match
         select = model.probe.format(pins=tcl(machine.health_match["pins"]))
         openocd, gdb = drivers.start_openocd(setup, board, [select], model.openocd)
@@ -29,11 +28,11 @@ def _find(board: Board, selection: BoardSelection) -> drivers.ReachableBoard | N
             board,
             "virtual",
             "VIRTUAL board, a software model"
-            + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
+            + (f", with a model of {', '.join(board.accelerator)} on its bus" if virtual.on_bus(board) else ""),
             caps,
             setup.logs,
             probe="JTAG by remote_bitbang",
-            port=OpenOcdPort(gdb, live="memory while running" in caps, load=model.load),
+            port=debug_port.OpenOcdPort(gdb, live="memory while running" in caps, load=model.load),
             console=drivers.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             emulated=True,

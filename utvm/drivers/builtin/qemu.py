@@ -6,11 +6,10 @@ import re
 import socket
 from pathlib import Path
 
-from utvm import drivers
+from utvm import drivers, errors
 from utvm.base.process import run, service
 from utvm.boards import Board, bitstream, parts
 from utvm.boards.parts import Emulator
-from utvm.errors import BoardError, ProbeError
 from utvm.probe import debug_port, relay
 from utvm.probe.gdb import GdbClient
 from utvm.selection import BoardSelection
@@ -72,7 +71,7 @@ class Qemu:
                     words,
                     log=self._log,
                     health=_UP,
-                    error=ProbeError,
+                    error=errors.ProbeError,
                     hint=self.advice,
                     stdin=_REQUESTS,
                     inherited=(stub, line),
@@ -93,7 +92,7 @@ class Qemu:
     def check(self) -> None:
         """Raise ProbeError if QEMU has ended, with its last lines; BoardError if it ended because of a lockup."""
         if not self._service.running and (lockup := _LOCKUP.search(run.last_lines(self._service.log, _LOG_LINES))):
-            raise BoardError(
+            raise errors.BoardError(
                 f"the program does not run: the core has locked up at 0x{lockup[2]}: {lockup[1]}",
                 "QEMU then ends; ./inv board.gdb --elf FILE stops the program before",
             )

@@ -16,13 +16,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from utvm import drivers
-from utvm.base.process.interpreter import python_command
-from utvm.base.process.service import Service
+from utvm import drivers, errors
+from utvm.base.process import interpreter, service
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.boards.parts import MemoryRegion, SpikePart
-from utvm.errors import ProbeError
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.selection import BoardSelection
 
@@ -87,25 +85,25 @@ def can_be_private() -> bool:
         return False
 
 
-def beside(spike: Service) -> Sequence[str]:
+def beside(spike: service.Service) -> Sequence[str]:
     """Return the command prefix that runs a program in a private Spike's network."""
     return ("nsenter", "--user", "--preserve-credentials", "--net", f"--target={spike.pid}", "--")
 
 
-def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path, *, private: bool) -> Service:
+def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path, *, private: bool) -> service.Service:
     """Return the process of a board halted before its first instruction, to be entered with ``with``.
 
     Its ``health_match`` has the group ``port``: a TCP port of the loopback interface. With ``private``, it gets
     its own network namespace.
     """
     regions = ",".join(f"{region.address:#x}:{region.size:#x}" for region in memory)
-    network = (*_NEW_NETWORK, *python_command("utvm.drivers.builtin.spike")) if private else ()
-    return Service(
+    network = (*_NEW_NETWORK, *interpreter.python_command("utvm.drivers.builtin.spike")) if private else ()
+    return service.Service(
         "Spike",
         [*network, simulator.program, "--rbb-port=0", f"--isa={simulator.isa}", f"-m{regions}", "-H", _NO_PROGRAM],
         log=log,
         health=r"Listening for remote bitbang connection on port (?P<port>\d+)",
-        error=ProbeError,
+        error=errors.ProbeError,
         hint=f"see its log {log}",
     )
 

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from utvm.base.process.run import free_port
-from utvm.environment.builds import hold_alone, make_missing_box
-from utvm.environment.image import CHECKOUT
+from utvm.environment import builds, image, remote
 from utvm.environment.locked import Locked, load_lock_files
 from utvm.environment.machine import guest, libvirt
 from utvm.environment.machine.libvirt import Domain, State
 from utvm.environment.machine.settings import Plug, Records, Settings, choose_acceleration, records_of, usb_filter
 from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
-from utvm.environment.remote import RemoteCommand, remote_paths
 from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
 from utvm.paths import ROOT
 from utvm.probe import choice, virtual
@@ -188,7 +186,7 @@ class Machine:
         self.records.create()
         vagrant = Vagrant(self.records)
         self._say("looking for the box")
-        if ensure_box(box, vagrant, where, lambda: make_missing_box(locked, self._say)):
+        if ensure_box(box, vagrant, where, lambda: builds.make_missing_box(locked, self._say)):
             self._say("the box is added to Vagrant")
         self._say("checking whether KVM works")
         settings = Settings(
@@ -289,7 +287,7 @@ class Machine:
         return self._lock("making virtual machines", other, _LOCK_TIMEOUT)
 
     def _lock(self, what: str, other: str, patience: float) -> contextlib.AbstractContextManager[None]:
-        return hold_alone(what, f"{other}; wait for its end", patience, lambda _: self._say(f"waiting: {other}"))
+        return builds.hold_alone(what, f"{other}; wait for its end", patience, lambda _: self._say(f"waiting: {other}"))
 
     def _ours(self) -> Domain | None:
         machine = libvirt.domain(self.records.name)
@@ -382,20 +380,20 @@ class InMachine:
         self._box = box
         self._machine = machine or Machine(say=say)
 
-    def run(self, command: RemoteCommand) -> int:
+    def run(self, command: remote.RemoteCommand) -> int:
         machine = self._machine
         machine.up(box=self._box, patience=_MACHINE_TIMEOUT)
         self._say("")
         own = _HOME / f"run-{secrets.token_hex(4)}"
-        paths = remote_paths(command, own, CHECKOUT)
+        paths = remote.remote_paths(command, own, image.CHECKOUT)
         try:
             for folder in set(command.paths) - set(command.output_folders):
                 if ROOT not in folder.parents:
                     machine.guest.send(folder, paths[folder], command.output_folders)
             with self._plugged_in(command):
-                folders = {str(ROOT): CHECKOUT} | {str(path): name for path, name in paths.items()}
+                folders = {str(ROOT): image.CHECKOUT} | {str(path): name for path, name in paths.items()}
                 variables = (f"{name}={value}" for name, value in location_variables("vm", folders).items())
-                code = machine.run(["env", *variables, *command.argv(paths, CHECKOUT)])
+                code = machine.run(["env", *variables, *command.argv(paths, image.CHECKOUT)])
         except BaseException:
             # If the machine no longer replies, report the first error.
             with contextlib.suppress(ProvisionError):
@@ -418,7 +416,7 @@ class InMachine:
         self._machine.guest.run(["rm", "-rf", str(own)])
 
     @contextlib.contextmanager
-    def _plugged_in(self, command: RemoteCommand) -> Iterator[None]:
+    def _plugged_in(self, command: remote.RemoteCommand) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             serial = None
             if command.usb:
@@ -438,7 +436,7 @@ class InMachine:
             yield
 
     @contextlib.contextmanager
-    def _virtual(self, command: RemoteCommand) -> Iterator[None]:
+    def _virtual(self, command: remote.RemoteCommand) -> Iterator[None]:
         """Run the virtual board on this computer, with its probe in a USB plug of the machine."""
         assert command.usb
         plug = next((plug for plug in self._machine.plugs if _is_free(plug)), None)

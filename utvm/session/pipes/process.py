@@ -4,9 +4,8 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from utvm import drivers, errors
 from utvm.base.process import peer, service
-from utvm.drivers import Connection
-from utvm.errors import TransportError
 from utvm.firmware import Firmware
 from utvm.session.transport import ChildProcess, TcpConnection, Transport, Wire
 
@@ -14,7 +13,7 @@ from utvm.session.transport import ChildProcess, TcpConnection, Transport, Wire
 class Program:
     """A program as a :class:`utvm.session.transport.Transport`; a reset starts a new process."""
 
-    def __init__(self, connection: Connection, firmware: Firmware) -> None:
+    def __init__(self, connection: drivers.Connection, firmware: Firmware) -> None:
         self._firmware = firmware
         self._log = connection.logs / f"{connection.board.name}.log"
         self._running = ExitStack()
@@ -36,7 +35,7 @@ class Program:
 
     def _running_pipe(self) -> Transport:
         if self._pipe is None:
-            raise TransportError(f"{self._firmware.board.name} is not running")
+            raise errors.TransportError(f"{self._firmware.board.name} is not running")
         return self._pipe
 
     @contextmanager
@@ -46,7 +45,7 @@ class Program:
             ours, theirs = peer.tcp_pair()
             with (
                 TcpConnection(ours) as stream,
-                service.Service(name, [program], log=self._log, health="", stdin=theirs, error=TransportError),
+                service.Service(name, [program], log=self._log, health="", stdin=theirs, error=errors.TransportError),
             ):
                 yield stream
         else:
@@ -55,7 +54,7 @@ class Program:
 
 
 @contextmanager
-def open_wire(connection: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(connection: drivers.Connection, firmware: Firmware) -> Iterator[Wire]:
     """Connect to the program; end it on leaving."""
     program = Program(connection, firmware)
     try:

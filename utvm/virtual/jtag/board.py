@@ -13,10 +13,9 @@ from pathlib import Path
 
 from utvm.base.storage.files import private_folder
 from utvm.errors import ConfigError
+from utvm.virtual import core_thread, native
 from utvm.virtual.bus import Bus, Device
-from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.jtag.core import CoreRunner
-from utvm.virtual.native import fields, load_library
 from utvm.virtual.spec import JtagSpec, Peripheral
 from utvm.virtual.wiring import Wiring, find_model
 
@@ -51,7 +50,7 @@ class Tap:
 
 class _TapState(ctypes.Structure):
     _fields_ = (
-        *fields(ctypes.c_uint32, "instruction_bits idcode idcode_instruction instruction bits streamed"),
+        *native.fields(ctypes.c_uint32, "instruction_bits idcode idcode_instruction instruction bits streamed"),
         ("shifted", ctypes.c_uint64),
         ("lengths", ctypes.c_uint8 * _INSTRUCTIONS),
     )
@@ -64,7 +63,7 @@ class _ChainState(ctypes.Structure):
         ("reset", _RESET),
         ("taps", ctypes.c_uint32),
         ("tap", _TapState * _TAPS),
-        *fields(ctypes.c_uint32, "state clock tdo left"),
+        *native.fields(ctypes.c_uint32, "state clock tdo left"),
     )
 
 
@@ -76,7 +75,7 @@ class BitbangServer:
     """
 
     def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:
-        self._c = load_library(Path(__file__).with_name("chain.c"))
+        self._c = native.load_library(Path(__file__).with_name("chain.c"))
         self._c.utvm_bitbang.argtypes = [ctypes.c_void_p, ctypes.c_int]
         self._state = _ChainState(
             _CAPTURE(lambda tap, register: taps[tap].capture(register)),
@@ -155,7 +154,7 @@ class SerialInput:
         return max(self._next, self._runner.now() + 1) if self._waiting else None
 
 
-class JtagBoard(CoreThread):
+class JtagBoard(core_thread.CoreThread):
     """A board. All methods may be called from any thread.
 
     Device factories are given by model; ``logic`` returns the name of the bitstream in the programmable logic.

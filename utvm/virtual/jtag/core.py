@@ -13,9 +13,8 @@ from typing import Any, Protocol, cast
 import unicorn
 from unicorn import unicorn_const
 
+from utvm.virtual import engine, native
 from utvm.virtual.bus import Bus, BusError, Device
-from utvm.virtual.engine import MEMORIES, NEVER, Engine
-from utvm.virtual.native import fields, load_library
 
 TRIGGERS = 8
 LOAD, STORE, EXECUTE, BUT = 1, 2, 4, 8
@@ -43,28 +42,28 @@ class Pause(IntEnum):
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = (("bytes", ctypes.c_void_p), *fields(ctypes.c_uint64, "start size"))
+    _fields_ = (("bytes", ctypes.c_void_p), *native.fields(ctypes.c_uint64, "start size"))
 
 
 class _Trigger(ctypes.Structure):
-    _fields_ = (("address", ctypes.c_uint64), *fields(ctypes.c_uint32, "accesses unused"))
+    _fields_ = (("address", ctypes.c_uint64), *native.fields(ctypes.c_uint32, "accesses unused"))
 
 
 class _CountedState(ctypes.Structure):
     """``core_t`` of ``counted.h``."""
 
     _fields_ = (
-        *fields(ctypes.c_void_p, "emulation_stop register_read"),
+        *native.fields(ctypes.c_void_p, "emulation_stop register_read"),
         ("memory_count", ctypes.c_uint64),
-        ("memories", _Memory * MEMORIES),
+        ("memories", _Memory * engine.MEMORIES),
         ("triggers", _Trigger * TRIGGERS),
-        *fields(ctypes.c_uint64, "count deadline begun width"),
-        *fields(ctypes.c_uint32, "stop reason masks_matter triggered fired unused"),
-        *fields(ctypes.c_uint64, "target block_end"),
+        *native.fields(ctypes.c_uint64, "count deadline begun width"),
+        *native.fields(ctypes.c_uint32, "stop reason masks_matter triggered fired unused"),
+        *native.fields(ctypes.c_uint64, "target block_end"),
     )
 
 
-class CountedCore(Engine, ABC):
+class CountedCore(engine.Engine, ABC):
     """An instruction set with a C function before each instruction, ``utvm_before_instruction`` of ``source``.
 
     ``width`` is that of a register in bits; ``state`` is ``core_t`` of ``counted.h``: count, deadline, triggers.
@@ -72,7 +71,7 @@ class CountedCore(Engine, ABC):
 
     def __init__(self, uc: Any, source: Path, bus: Bus, width: int) -> None:
         super().__init__(uc, bus, _CountedState(width=width), read_only=False)
-        self._c = load_library(source)
+        self._c = native.load_library(source)
         self._faulted = False
         self.mask = (1 << width) - 1
         self.add_c_hook(unicorn_const.UC_HOOK_CODE, self._c.utvm_before_instruction)
@@ -242,7 +241,7 @@ class CoreRunner(ABC):
             if self._sleeping or self.take_interrupt():
                 continue
             event = self._next_event()
-            deadline = NEVER if event is None else event - self._slept
+            deadline = engine.NEVER if event is None else event - self._slept
             self.handle(self.core.run(min(deadline, goal) if stop_requested else deadline))
         return False
 

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from utvm.errors import ConfigError
 from utvm.virtual.bus import Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32 import clocks, small
+from utvm.virtual.stm32 import clocks, dma, flash_h7, small, tim, usart
 from utvm.virtual.stm32.clocks import ReadyClocks
-from utvm.virtual.stm32.dma import ChannelController, DmaController, Dmamux
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
-from utvm.virtual.stm32.flash_h7 import H7FlashController
-from utvm.virtual.stm32.tim import TimDevice
-from utvm.virtual.stm32.usart import OldUsart, Usart
 from utvm.virtual.wiring import DeviceFactory, Wiring, after_reset
 
 
@@ -127,7 +123,7 @@ _SELECTS = {0x40013C00: 0x40013808, 0x40010400: 0x40010008, 0x58000000: 0x580004
 def _flash(
     peripheral: Peripheral,
     wiring: Wiring,
-    kind: type[FlashController | L4FlashController | H7FlashController] = FlashController,
+    kind: type[FlashController | L4FlashController | flash_h7.H7FlashController] = FlashController,
 ) -> Device:
     flash, changed = wiring.flash(peripheral.model)
     if "options" not in peripheral.settings:
@@ -163,7 +159,7 @@ def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
 def _dma(peripheral: Peripheral, wiring: Wiring) -> Device:
     if len(wiring.lines) != 8:
         raise ConfigError(f"{peripheral.model} needs irqs: 8 numbers, one per stream")
-    return DmaController(wiring, peripheral.address)
+    return dma.DmaController(wiring, peripheral.address)
 
 
 MODELS: Mapping[str, DeviceFactory] = {
@@ -173,19 +169,19 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L4FlashController),
     "stm32l5-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L5FlashController),
-    "stm32h7-flash": lambda peripheral, wiring: _flash(peripheral, wiring, H7FlashController),
+    "stm32h7-flash": lambda peripheral, wiring: _flash(peripheral, wiring, flash_h7.H7FlashController),
     "stm32f2-rcc": lambda peripheral, wiring: clocks.Rcc(after_reset(peripheral)),
     "stm32-registers": lambda peripheral, wiring: PlainRegisters(after_reset(peripheral)),
     "stm32f7-pwr": lambda p, _: ReadyClocks({0x00: 0xC000}, clocks.F7_SUPPLY, (0x10, 0, 0)),
     "stm32f7-dma": _dma,
-    "stm32l4-dma": lambda peripheral, wiring: ChannelController(wiring, peripheral.address),
-    "stm32l4-dmamux": lambda peripheral, wiring: Dmamux(after_reset(peripheral), wiring, "STM32L4"),
-    "stm32l5-dmamux": lambda peripheral, wiring: Dmamux(after_reset(peripheral), wiring, "STM32L5"),
-    "stm32h7-dmamux": lambda peripheral, wiring: Dmamux(after_reset(peripheral), wiring, "STM32H7"),
-    "stm32f7-usart": lambda peripheral, wiring: Usart(wiring, peripheral.address),
-    "stm32f2-usart": lambda peripheral, wiring: OldUsart(wiring, peripheral.address),
-    "stm32-tim": lambda p, wiring: TimDevice(wiring, p.address),
-    "stm32-tim16": lambda p, wiring: TimDevice(wiring, p.address, 0xFFFF),
+    "stm32l4-dma": lambda peripheral, wiring: dma.ChannelController(wiring, peripheral.address),
+    "stm32l4-dmamux": lambda peripheral, wiring: dma.Dmamux(after_reset(peripheral), wiring, "STM32L4"),
+    "stm32l5-dmamux": lambda peripheral, wiring: dma.Dmamux(after_reset(peripheral), wiring, "STM32L5"),
+    "stm32h7-dmamux": lambda peripheral, wiring: dma.Dmamux(after_reset(peripheral), wiring, "STM32H7"),
+    "stm32f7-usart": lambda peripheral, wiring: usart.Usart(wiring, peripheral.address),
+    "stm32f2-usart": lambda peripheral, wiring: usart.OldUsart(wiring, peripheral.address),
+    "stm32-tim": lambda p, wiring: tim.TimDevice(wiring, p.address),
+    "stm32-tim16": lambda p, wiring: tim.TimDevice(wiring, p.address, 0xFFFF),
     "stm32-lptim": lambda p, wiring: small.Lptim(after_reset(p), wiring),
     "stm32-gpio": lambda p, wiring: Gpio(after_reset(p), wiring, p.address >> 10 & 15),
     "stm32-crc": lambda peripheral, wiring: small.Crc(after_reset(peripheral)),

@@ -6,11 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from utvm.virtual.cmsis_dap import PACKET_BYTES, CmsisDap
-from utvm.virtual.console import Backlog
-from utvm.virtual.dap import wait_until
-from utvm.virtual.machine import BoardModel
-from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, USB_VENDOR, V2, V2_1, StLink
+from utvm.virtual import cmsis_dap, console, dap, machine, stlink
 from utvm.virtual.usb import MAKER, device
 
 _DEBUG_IN, _DEBUG_OUT, _TRACE_IN = 0x81, 0x01, 0x82
@@ -40,17 +36,17 @@ class StLinkProbe(device.UsbDevice):
 
     def __init__(
         self,
-        board: BoardModel,
+        board: machine.BoardModel,
         *,
         serial: str,
-        backlog: Backlog,
+        backlog: console.Backlog,
         type_in: Callable[[bytes], None],
         latency: float = 0.0,
-        product: int = V2_1,
+        product: int = stlink.V2_1,
     ) -> None:
-        self._probe = StLink(board, product)
+        self._probe = stlink.StLink(board, product)
         self._latency = latency
-        self._port = None if product == V2 else SerialPort(backlog, type_in, first_interface=1)
+        self._port = None if product == stlink.V2 else SerialPort(backlog, type_in, first_interface=1)
         addresses = (_DEBUG_IN, _DEBUG_OUT, _TRACE_IN) if self._port else (_DEBUG_IN, _V2_OUT, _V2_TRACE)
         self._trace = addresses[2]
         endpoints = (device.Endpoint(address, device.Transfer.BULK, _PACKET) for address in addresses)
@@ -58,7 +54,7 @@ class StLinkProbe(device.UsbDevice):
         super().__init__(
             device.DeviceDescriptors(
                 speed=device.Speed.FULL,
-                vendor=USB_VENDOR,
+                vendor=stlink.USB_VENDOR,
                 product=product,
                 version=0x0100,
                 # Several functions, some with several interfaces.
@@ -92,7 +88,7 @@ class StLinkProbe(device.UsbDevice):
             self._data += data
             self._missing -= len(data)
         else:
-            self._command, self._data = data[:COMMAND_SIZE].ljust(COMMAND_SIZE, b"\0"), b""
+            self._command, self._data = data[: stlink.COMMAND_SIZE].ljust(stlink.COMMAND_SIZE, b"\0"), b""
             self._missing = _data_bytes(self._command)
         if self._missing <= 0:
             self._execute(cable)
@@ -105,7 +101,7 @@ class StLinkProbe(device.UsbDevice):
         self._missing = 0
         with self.wires:
             reply = self._probe.execute(self._command, self._data, self._reply_bytes())
-        wait_until(started + self._latency)
+        dap.wait_until(started + self._latency)
         if reply:
             cable.send(_DEBUG_IN, reply)
         if self._command[:2] == _TRACE_SIZE and (size := int.from_bytes(reply, "little")):
@@ -117,7 +113,7 @@ class StLinkProbe(device.UsbDevice):
             return _GROUP_REPLY_BYTES.get(group, _STATUS_BYTES)
         (size,) = struct.unpack_from("<H", self._command, 6)
         if order in _READS:
-            return min(max(int(size), 2), MAX_BLOCK_BYTES)  # one byte is sent as two
+            return min(max(int(size), 2), stlink.MAX_BLOCK_BYTES)  # one byte is sent as two
         if order == _MISC_IN:
             return self._probe.misc_bytes
         return 0 if order in (*_WRITES, _MISC_OUT) else _DEBUG_REPLY_BYTES.get(order, _STATUS_BYTES)
@@ -131,7 +127,7 @@ def _data_bytes(command: bytes) -> int:
     elif command[0] == _DEBUG and command[1] == _MISC_OUT:
         items = int(struct.unpack_from("<I", command, 2)[0])
         size = (items + 3 & ~3) + 4 * items
-    return size if size <= MAX_BLOCK_BYTES else 0
+    return size if size <= stlink.MAX_BLOCK_BYTES else 0
 
 
 _COMMUNICATIONS = (0x02, 0x02, 0x01)  # abstract control model, AT commands
@@ -157,7 +153,7 @@ class SerialPort:
     a new host continues at the first unread byte.
     """
 
-    def __init__(self, backlog: Backlog, type_in: Callable[[bytes], None], *, first_interface: int) -> None:
+    def __init__(self, backlog: console.Backlog, type_in: Callable[[bytes], None], *, first_interface: int) -> None:
         self._backlog = backlog
         self.type_in = type_in
         self._position = 0
@@ -216,12 +212,13 @@ class CmsisDapProbe(device.UsbDevice):
     Hosts identify it by "CMSIS-DAP" in the interface's name. ``latency`` is in seconds per command.
     """
 
-    def __init__(self, board: BoardModel, *, serial: str, latency: float = 0.0) -> None:
-        self._probe = CmsisDap(board, serial=serial)
+    def __init__(self, board: machine.BoardModel, *, serial: str, latency: float = 0.0) -> None:
+        self._probe = cmsis_dap.CmsisDap(board, serial=serial)
         self._latency = latency
         # The order matters: commands use the first endpoint, responses the second.
         endpoints = tuple(
-            device.Endpoint(address, device.Transfer.BULK, PACKET_BYTES) for address in (_REQUESTS, _RESPONSES)
+            device.Endpoint(address, device.Transfer.BULK, cmsis_dap.PACKET_BYTES)
+            for address in (_REQUESTS, _RESPONSES)
         )
         super().__init__(
             device.DeviceDescriptors(
@@ -246,7 +243,7 @@ class CmsisDapProbe(device.UsbDevice):
         started = time.monotonic()
         with self.wires:
             response = self._probe.execute(data)
-        wait_until(started + self._latency)
+        dap.wait_until(started + self._latency)
         if response:
             cable.send(_RESPONSES, response)
 

@@ -14,8 +14,7 @@ from utvm.errors import BoardError
 from utvm.runtime.vta.configuration import Configuration
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header, symbol
 from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet, explain_fault
-from utvm.virtual.native import WARNINGS, cached_library, compile_library, fields
-from utvm.virtual.vta import MODEL
+from utvm.virtual import native, vta
 
 STAGES = ("load", "compute", "store")
 # The first seven are those of TVM's own simulator, under the names used there.
@@ -38,7 +37,7 @@ class _Instruction(ctypes.Structure):
 class _Fault(ctypes.Structure):
     _fields_ = (
         ("rule", ctypes.c_char_p),
-        *fields(ctypes.c_int64, "value limit"),
+        *native.fields(ctypes.c_int64, "value limit"),
         ("number", ctypes.c_int32),
         ("instruction", _Instruction),
     )
@@ -48,14 +47,14 @@ class _Statistics(ctypes.Structure):
     """``vta_statistics`` of ``simulator.h``."""
 
     _fields_ = (
-        *fields(ctypes.c_uint64, f"{_COUNTERS} cycles"),
+        *native.fields(ctypes.c_uint64, f"{_COUNTERS} cycles"),
         ("busy", ctypes.c_uint64 * len(STAGES)),
         ("tokens", ctypes.c_uint64),
     )
 
 
 class _Event(ctypes.Structure):
-    _fields_ = (*fields(ctypes.c_uint64, "ready start end"), ("instruction", _Instruction))
+    _fields_ = (*native.fields(ctypes.c_uint64, "ready start end"), ("instruction", _Instruction))
 
 
 @dataclass(frozen=True)
@@ -195,10 +194,10 @@ def simulator(configuration: Configuration) -> VtaSimulator:
 
 
 def _load(configuration: Configuration, alone: bool) -> ctypes.CDLL:
-    library = cached_library(
+    library = native.cached_library(
         "libvta.so",
-        (*DRIVER, *MODEL),
-        ("-O3", *WARNINGS, _SYMBOLIC),
+        (*DRIVER, *vta.MODEL),
+        ("-O3", *native.WARNINGS, _SYMBOLIC),
         (INCLUDE, _HERE),
         {"vta_config.h": config_header(configuration)},
     )
@@ -243,8 +242,8 @@ def modelled_steps(
         for name, text in {**sources, **generated, "vta_sim_step.c": _STEP_RECORDER.format(steps=steps)}.items():
             (work / name).write_text(text, encoding="utf-8")
         output = work / "steps.so"
-        files = (*sorted(work.glob("*.c")), *DRIVER, *MODEL)
-        compile_library(output, files, _STEP_FLAGS, (work, INCLUDE, _HERE), libraries=("-lm",))
+        files = (*sorted(work.glob("*.c")), *DRIVER, *vta.MODEL)
+        native.compile_library(output, files, _STEP_FLAGS, (work, INCLUDE, _HERE), libraries=("-lm",))
         library = ctypes.CDLL(str(output))
     buffers = [[ctypes.create_string_buffer(size + _ALIGNMENT) for size in group] for group in sizes]
     inputs, outputs, workspaces = (
