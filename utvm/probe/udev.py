@@ -22,12 +22,6 @@ FOLDER = Path("/etc/udev/rules.d")
 """udev's folder for the administrator's rules."""
 GROUP = "plugdev"
 """Group that may open a probe without a local login. It exists in Debian, but not everywhere."""
-ACCESS_HINT = (
-    "you may not open it: ./inv board.install-udev installs udev rules for probes; then replug it "
-    "(in a container: on the machine that it is plugged into)"
-)
-"""Hint for a probe without permission to open it."""
-
 # Control socket of a running udev.
 _CONTROL = Path("/run/udev/control")
 _MARK = "# Written by ./inv board.install-udev, which also replaces it."

@@ -15,8 +15,9 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from utvm.base.process import run, signals
@@ -24,6 +25,7 @@ from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import UtvmError
 
 _ClosingT = TypeVar("_ClosingT", bound="Closing")
+_ServiceT = TypeVar("_ServiceT", bound="Service")
 
 
 class Closing:
@@ -223,6 +225,7 @@ class Service(_OwnedProcess):
 
     Args:
         health: regular expression; the service is ready once a log line matches it, or at once if empty.
+        hints: hint of an error by a pattern of the log; the first match applies, else ``hint``.
         stdin: text for its standard input, or a socket that becomes it.
         inherited: sockets inherited under their numbers; all are closed here once it runs.
         log_branch: logger that also gets its lines.
@@ -239,6 +242,7 @@ class Service(_OwnedProcess):
         health: str,
         error: type[UtvmError],
         hint: str = "",
+        hints: Mapping[str, str] = MappingProxyType({}),
         start_timeout: float = 60.0,
         stop_timeout: float = 2.0,
         stdin: str | socket.socket | None = None,
@@ -256,13 +260,14 @@ class Service(_OwnedProcess):
         self._watch: Watchdog | None = None
         self._health = re.compile(health)
         self._hint = hint
+        self._hints = hints
         self._start_timeout = start_timeout
         self._stdin = stdin
         self._stdout = stdout
         self._inherited = inherited
         self.health_match: re.Match[str] | None = None
 
-    def __enter__(self) -> "Service":
+    def __enter__(self: _ServiceT) -> _ServiceT:
         with contextlib.ExitStack() as sockets:
             for end in (self._stdin, self._stdout, *self._inherited):
                 if isinstance(end, socket.socket):
@@ -307,7 +312,9 @@ class Service(_OwnedProcess):
             raise self._failure(f"ended unexpectedly ({hung or f'exit code {code}'})")
 
     def _failure(self, event: str) -> UtvmError:
-        return self._error(f"{self.name} {event}; its log {self.log} ends with:\n{self.log_tail()}", self._hint)
+        log = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        hint = next((hint for pattern, hint in self._hints.items() if re.search(pattern, log)), self._hint)
+        return self._error(f"{self.name} {event}; its log {self.log} ends with:\n{self.log_tail()}", hint)
 
     def _lines(self) -> list[str]:
         return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]

@@ -9,9 +9,8 @@ from utvm.base.text.quoting import tcl
 from utvm.drivers import check_identity, connection, start_openocd
 from utvm.drivers.connection import Connection
 from utvm.errors import ProbeError
-from utvm.probe import choice, debug_port, usb, vitals
+from utvm.probe import HINTS, choice, debug_port, usb, vitals
 from utvm.probe.debug_port import OpenOcdPort
-from utvm.probe.openocd import NO_ANSWER
 from utvm.probe.usb import serial_ports
 from utvm.selection import BoardSelection
 
@@ -48,7 +47,7 @@ def _serve(
         openocd, gdb = start_openocd(setup, board, commands, match.openocd)
     except ProbeError as error:
         # Firmware in a low-power mode, or that switches its debug pins off, is reached while held in reset.
-        if error.hint != NO_ANSWER:
+        if error.hint != HINTS["no_answer"]:
             raise
         setup.say("the chip does not answer; trying again under reset")
         commands += ["reset_config connect_assert_srst", "lappend post_init_commands {reset halt}"]

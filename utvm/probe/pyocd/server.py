@@ -15,7 +15,7 @@ from utvm.base.process.service import Service
 from utvm.base.text import quoting, templates
 from utvm.boards.described import pyocd
 from utvm.boards.parts import PyOcdPart
-from utvm.probe.udev import ACCESS_HINT
+from utvm.probe import HINTS
 
 _ALGORITHM = "algorithm.FLM"
 _PAGE = 4096  # Bytes programmed per call.
@@ -81,24 +81,6 @@ _OPTIONS: Mapping[str, str | int | float] = {
 }
 
 _GONE = re.compile(r"\[Errno 19\]|LIBUSB_ERROR_NO_DEVICE")
-# Messages of pyOCD 0.46 and their remedies. The first match applies.
-_HINTS: tuple[tuple[str, str], ...] = (
-    (r"LIBUSB_ERROR_ACCESS|Access denied", ACCESS_HINT),
-    (r"LIBUSB_ERROR_BUSY|Resource busy|Unable to claim interface", "another program uses the probe: an IDE?"),
-    (
-        r"[Tt]arget type \S+ (is )?not recognized|unknown target|not a valid target",
-        "pyOCD does not know physical.pyocd.target: see pyocd list --targets; for a target "
-        "in a pack, set physical.pyocd.pack, or run pyocd pack install TARGET",
-    ),
-    (
-        r"No available debug probes|No probe selected|not found",
-        "no probe is plugged in that pyOCD can drive: pyocd list shows those; a J-Link needs SEGGER's software",
-    ),
-    (
-        r"No ACK|Unable to connect|Memory transfer fault|cannot communicate|no cores were discovered|not powered",
-        "the probe works but the board does not answer: is it powered, is the debug cable in place?",
-    ),
-)
 
 
 class PyOcd(Service):
@@ -127,6 +109,7 @@ class PyOcd(Service):
             log=log,
             health="GDB server listening",
             error=errors.ProbeError,
+            hints=HINTS["pyocd"],
             inherited=(theirs,),
             log_branch="utvm.probe.pyocd",
         )
@@ -137,17 +120,9 @@ class PyOcd(Service):
 
     def check(self) -> None:
         """Raise ProbeError if pyOCD has ended, with its last lines and a hint, or has lost its probe."""
-        try:
-            super().check()
-        except errors.ProbeError as error:
-            log = self._read_log()
-            hint = next((hint for pattern, hint in _HINTS if re.search(pattern, log)), error.hint)
-            raise errors.ProbeError(error.message, hint) from error
-        if _GONE.search(self._read_log()):
+        super().check()
+        if _GONE.search(self.log.read_text(encoding="utf-8", errors="replace")):
             raise errors.ProbeError("the probe is gone from USB", "check its cable, then run this again")
-
-    def _read_log(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")
 
 
 def uid_of(kind: str, serial: str) -> str:

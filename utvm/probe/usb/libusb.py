@@ -15,7 +15,7 @@ import usb.control
 import usb.core
 import usb.util
 
-from utvm.probe.udev import ACCESS_HINT
+from utvm.probe import HINTS
 from utvm.probe.usb import sysfs
 from utvm.virtual.usb import MAKER
 
@@ -54,7 +54,7 @@ def problem_of(error: OSError | NotImplementedError) -> str:
     if isinstance(error, NotImplementedError):
         return "libusb cannot open it: on Windows it needs the driver WinUSB (Zadig installs it)"
     if error.errno == errno.EACCES:
-        return ACCESS_HINT
+        return str(HINTS["access"])
     return f"it cannot be read ({error.strerror}): unplug and replug it"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from utvm.probe.udev import ACCESS_HINT
+from utvm.probe import HINTS
 from utvm.virtual.usb import MAKER
 
 NODES = Path("/dev/bus/usb")
@@ -62,7 +62,7 @@ def _problem_of(folder: Path, node: Path) -> str:
     for name, offset in _STRINGS.items():
         if descriptor[offset : offset + 1] != b"\0" and not _text(folder, name):
             return f"Linux could not read its {name} when it was plugged in: unplug and replug it"
-    return "" if os.access(node, os.R_OK | os.W_OK) else ACCESS_HINT
+    return "" if os.access(node, os.R_OK | os.W_OK) else str(HINTS["access"])
 
 
 def _text(folder: Path, name: str) -> str:
