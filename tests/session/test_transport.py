@@ -145,7 +145,7 @@ def test_use_of_a_closed_child_is_an_error(tmp_path: Path) -> None:
 
 
 def test_missing_program_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TransportError, match="no-such-program cannot be started"), child(tmp_path, "no-such-program"):
+    with pytest.raises(TransportError, match="no-such-program is not installed"), child(tmp_path, "no-such-program"):
         pass
 
 

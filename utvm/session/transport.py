@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from utvm.base.process import run, service, signals
-from utvm.base.storage.files import UnsafeFileError, open_regular
+from utvm.base.process import service
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
@@ -44,7 +43,7 @@ class Wire:
     restart: Callable[[], None]
 
 
-class ChildProcess:
+class ChildProcess(service.OwnedProcess):
     """A program's standard input and output as a transport, with standard error in a log file.
 
     Entering starts it; leaving or :meth:`close` ends it: SIGTERM first, after ``stop_timeout`` seconds SIGKILL to
@@ -61,63 +60,36 @@ class ChildProcess:
         stop_timeout: float = 2.0,
         write_timeout: float = 10.0,
     ) -> None:
-        self.name = name
-        self.log = log
-        self._command = [str(word) for word in command]
-        self._stop_timeout = stop_timeout
+        super().__init__(name, command, log=log, error=TransportError, stop_timeout=stop_timeout)
         self._write_timeout = write_timeout
-        self._process: subprocess.Popen[bytes] | None = None
         self._watch: service.Watchdog | None = None
         self._stdin = self._stdout = -1
         self._inbox = bytearray()
         self._ended = False
 
     def __enter__(self) -> "ChildProcess":
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(self.log, "wb", opener=open_regular) as log:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    bufsize=0,
-                    # Its own session: Ctrl-C reaches only this process, which ends it in order.
-                    start_new_session=True,
-                    preexec_fn=signals.die_with_parent(),  # noqa: PLW1509  two system calls, no locks
-                )
-        except UnsafeFileError as error:
-            raise TransportError(f"{self.log}: {error.strerror}", error.hint) from error
-        except OSError as error:
-            raise TransportError(f"{self.name}: {self._command[0]} cannot be started: {error.strerror}") from error
-        assert self._process.stdin and self._process.stdout
-        self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
+        process = self._start(stdin="", stdout=subprocess.PIPE)
+        assert process.stdin and process.stdout
+        self._stdin, self._stdout = process.stdin.fileno(), process.stdout.fileno()
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._stdout, False)
-        self._watch = service.Watchdog(self._process)
+        self._watch = service.Watchdog(process)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def stop(self) -> None:
         if self._watch is not None:
             self._watch.close()
-        if self._process is not None:
-            service.end_process(self._process, self._stop_timeout)
-            self._stdin = self._stdout = -1
+        super().stop()
+        self._stdin = self._stdout = -1
 
-    @property
-    def pid(self) -> int:
-        if self._process is None:
-            raise RuntimeError(f"{self.name} has not been started")
-        return self._process.pid
+    def close(self) -> None:
+        self.stop()
 
     def read(self, timeout: float) -> bytes:
         if not self._inbox:
             # Check first if it runs: output printed just before its exit may still arrive. End of file alone is
             # not sufficient, since a process that it left behind may hold the pipe open.
-            running = self._running()
+            running = self._is_running()
             if not self._wait(max(0.0, timeout), write=False) and not running:
                 raise self._exit_error()
             self._read_available()
@@ -128,7 +100,7 @@ class ChildProcess:
         return data
 
     def write(self, data: bytes) -> None:
-        if not self._running():
+        if not self._is_running():
             raise self._exit_error()
         rest = memoryview(data)
         deadline = time.monotonic() + self._write_timeout
@@ -148,10 +120,10 @@ class ChildProcess:
             except OSError as error:
                 raise self._exit_error() from error
 
-    def _running(self) -> bool:
-        if self._stdin < 0 or self._process is None:
+    def _is_running(self) -> bool:
+        if self._stdin < 0:
             raise TransportError(f"{self.name} is not running: it is closed or has not been started")
-        return self._process.poll() is None
+        return self.running
 
     def _wait(self, timeout: float, *, write: bool) -> bool:
         """Wait until output can be read, or with ``write`` also until input can be written; False on timeout."""
@@ -180,7 +152,7 @@ class ChildProcess:
         else:
             ended = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
             event = f"was ended: {self._watch.reason}" if self._watch.reason else ended
-        lines = run.last_lines(self.log)
+        lines = self.log_tail()
         return TransportError(f"{self.name} {event}" + (f"; its log ends with:\n{lines}" if lines else ""))
 
 

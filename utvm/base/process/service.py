@@ -124,7 +124,7 @@ def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
                 pipe.close()
 
 
-class _OwnedProcess:
+class OwnedProcess:
     """A process with its output in a log; it ends with its ``with`` block."""
 
     def __init__(
@@ -172,9 +172,9 @@ class _OwnedProcess:
     def _start(
         self,
         stdin: str | socket.socket | None = None,
-        stdout: socket.socket | None = None,
+        stdout: int | None = None,
         inherited: Sequence[socket.socket] = (),
-    ) -> None:
+    ) -> "subprocess.Popen[bytes]":
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(self.log, "wb", opener=open_regular) as log:
@@ -182,7 +182,7 @@ class _OwnedProcess:
                     self._command,
                     cwd=self._cwd,
                     stdin=stdin.fileno() if isinstance(stdin, socket.socket) else _STDIN[stdin is None],
-                    stdout=stdout.fileno() if stdout else log,
+                    stdout=log if stdout is None else stdout,
                     stderr=log,
                     pass_fds=[end.fileno() for end in inherited],
                     # Its own session: Ctrl-C reaches only us, and we end it in order.
@@ -198,9 +198,10 @@ class _OwnedProcess:
         except OSError as cause:
             raise self._error(f"{self.name} cannot be started: {cause.strerror or cause}") from cause
         _LOG.info("%s is process %d: %s", self.name, self.pid, shlex.join(self._command))
+        return self._process
 
 
-class Subprocess(_OwnedProcess):
+class Subprocess(OwnedProcess):
     """A process that exits by itself; the end of its ``with`` block ends it if it still runs."""
 
     def __enter__(self) -> "Subprocess":
@@ -220,7 +221,7 @@ class Subprocess(_OwnedProcess):
             self._process.terminate()
 
 
-class Service(_OwnedProcess):
+class Service(OwnedProcess):
     """A process that runs until its ``with`` block ends.
 
     Args:
@@ -272,12 +273,11 @@ class Service(_OwnedProcess):
             for end in (self._stdin, self._stdout, *self._inherited):
                 if isinstance(end, socket.socket):
                     sockets.enter_context(end)
-            self._start(self._stdin, self._stdout, self._inherited)
-        assert self._process
+            process = self._start(self._stdin, self._stdout.fileno() if self._stdout else None, self._inherited)
         try:
             self._hand_over_stdin()
             poke = self._write_empty_line if self._poke_stdin else None
-            self._watch = Watchdog(self._process, always_busy=self._always_busy, poke=poke)
+            self._watch = Watchdog(process, always_busy=self._always_busy, poke=poke)
             self._wait_until_healthy()
         except BaseException:
             self.stop()
