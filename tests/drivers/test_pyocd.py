@@ -140,7 +140,7 @@ def test_folder_from_a_pack_has_its_flash_algorithm(board: Board, doubler: Libra
 def test_ended_process_is_named(victim: str, tmp_path: Path) -> None:
     board = boards.load("nrf52840dk:driver=pyocd")
     with attach(board, "virtual", log_directory=tmp_path) as connection:
-        machine, server = connection._services
+        machine, server = connection.services
         if victim == "pyocd":
             os.kill(server.pid, signal.SIGKILL)
         else:

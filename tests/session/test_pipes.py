@@ -83,7 +83,7 @@ def test_rtt_control_block_is_complete_before_its_id(connection: Connection) -> 
 
 
 def openocd_of(connection: Connection) -> OpenOcd:
-    (openocd,) = (service for service in connection._services if isinstance(service, OpenOcd))
+    (openocd,) = (service for service in connection.services if isinstance(service, OpenOcd))
     return openocd
 
 

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -102,6 +103,7 @@ class Checkable(Protocol):
         """Raise ProbeError if it has ended or was unplugged."""
 
 
+@dataclass(eq=False)
 class Connection:
     """An open board. Some have no debug port: a process, for instance.
 
@@ -112,59 +114,39 @@ class Connection:
         logs: folder with the logs of its processes.
         serial: serial number of its probe, or empty.
         console: its serial line, or None.
-        worth_moving: bytes that a test can write and read back in about a minute.
-
-    Args:
         services: its processes and probe, which may fail.
         machine: the process that can power-cycle the board.
         emulated: True for an emulator: it lacks some registers and is always reset, not only halted.
         unit: unit of its cycle counter, if not the usual one of its kind.
+        worth_moving: bytes that a test can write and read back in about a minute.
     """
 
-    def __init__(
-        self,
-        board: Board,
-        kind: Kind,
-        model: str,
-        capabilities: frozenset[str],
-        logs: Path,
-        *,
-        probe: str = "",
-        serial: str = "",
-        port: debug_port.DebugPort | None = None,
-        console: Console | None = None,
-        services: Sequence[Checkable] = (),
-        machine: Service | None = None,
-        emulated: bool = False,
-        unit: Unit | None = None,
-        worth_moving: int = WORTH_MOVING,
-    ) -> None:
-        self.board = board
-        self.kind = kind
-        self.model = model
-        self.capabilities = capabilities
-        self.logs = logs
-        self.probe = probe
-        self.serial = serial
-        self.worth_moving = worth_moving
-        self.console = console
-        self._debug_port = port
-        self._services = services
-        self._machine = machine
-        self._emulated = emulated
-        self._unit = unit or _UNITS[kind]
-        self._image: Firmware | None = None
+    board: Board
+    kind: Kind
+    model: str
+    capabilities: frozenset[str]
+    logs: Path
+    probe: str = ""
+    serial: str = ""
+    port: debug_port.DebugPort | None = None
+    console: Console | None = None
+    services: Sequence[Checkable] = ()
+    machine: Service | None = None
+    emulated: bool = False
+    unit: Unit | None = None
+    worth_moving: int = WORTH_MOVING
+    _image: "Firmware | None" = field(default=None, init=False)
 
     @property
     def has_debug_port(self) -> bool:
         """True if it has a debug port."""
-        return self._debug_port is not None
+        return self.port is not None
 
     @property
     def _port(self) -> debug_port.DebugPort:
-        if self._debug_port is None:
+        if self.port is None:
             raise ProbeError(f"{self.board.name} has no debug port", 'mark the test with needs("debug port")')
-        return self._debug_port
+        return self.port
 
     @property
     def gdb(self) -> GdbClient:
@@ -174,7 +156,7 @@ class Connection:
     @property
     def count_unit(self) -> Unit:
         """Unit of the cycle counter: a virtual board counts instructions, or modelled cycles."""
-        return self._unit
+        return self.unit or _UNITS[self.kind]
 
     def describe(self) -> str:
         """Describe the board in one line."""
@@ -183,7 +165,7 @@ class Connection:
 
     def check(self) -> None:
         """Raise ProbeError if one of its processes has ended, or its probe was unplugged."""
-        for service in self._services:
+        for service in self.services:
             service.check()
 
     def halted_access(self) -> contextlib.AbstractContextManager[None]:
@@ -281,7 +263,7 @@ class Connection:
             if serves_rpc:
                 self._restart_image(halt)
             return
-        if self.board.start.reset or self._emulated:
+        if self.board.start.reset or self.emulated:
             self._port.reset(halt=True)
         else:
             self._port.halt()
@@ -299,7 +281,7 @@ class Connection:
 
     def _prepare(self) -> None:
         for word in self.board.start.prepare:
-            if self._emulated and not word.emulated:
+            if self.emulated and not word.emulated:
                 continue
             try:
                 if word.write:
@@ -321,7 +303,7 @@ class Connection:
     @property
     def has_power_switch(self) -> bool:
         """True if :meth:`power_cycle` is supported."""
-        return self._machine is not None
+        return self.machine is not None
 
     def pin(self, name: str) -> Pin:
         """Return a pin of a virtual board. Raises BoardError on physical boards, or if there is no such pin."""
@@ -339,14 +321,14 @@ class Connection:
         RAM, registers and breakpoints are lost, flash is not. The debug port needs a :meth:`reset` afterwards.
         Raises BoardError without a power switch, ProbeError if the virtual board has ended.
         """
-        if self._machine is None:
+        if self.machine is None:
             raise BoardError(
                 f"the power of {self.board.name} cannot be switched from here",
                 "unplug a physical board and plug it in again by hand; an emulated one can only be reset, and a "
                 "virtual one on USB is switched by the command that started it",
             )
         self.clear_breakpoints()
-        self._machine.send_and_wait(signal.SIGUSR1, "power cycle [0-9]+ done")
+        self.machine.send_and_wait(signal.SIGUSR1, "power cycle [0-9]+ done")
 
     def insert_breakpoint(self, address: int) -> None:
         """Set a hardware breakpoint, or in RAM a software one if the core has none there."""

@@ -22,7 +22,7 @@ import yaml
 
 from utvm.base.process import service
 from utvm.base.process.interpreter import python_command
-from utvm.base.process.peer import OwnerOnlySocket, listen
+from utvm.base.process.peer import Acceptor, OwnerOnlySocket, listen
 from utvm.base.process.run import run_tool
 from utvm.base.process.service import Service
 from utvm.base.storage.cache import cache_root
@@ -90,7 +90,7 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
     target.close()
 
 
-class SshTunnel:
+class SshTunnel(Acceptor):
     """A local port that leads to a port of another computer, for this user only; one ssh per connection.
 
     ssh's own ``-L`` serves every user of this computer.
@@ -99,7 +99,7 @@ class SshTunnel:
     def __init__(self, login: Sequence[str], port: int) -> None:
         self._command = [*login[:-1], f"-W127.0.0.1:{port}", login[-1]]
         self._running: list[subprocess.Popen[bytes]] = []
-        self._listener = OwnerOnlySocket.listen_on("127.0.0.1", 0)
+        super().__init__(OwnerOnlySocket.listen_on("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, name="ssh forward", daemon=True)
 
@@ -108,26 +108,21 @@ class SshTunnel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # close() alone would not wake a thread in accept().
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        self.close()
         self._thread.join()
-        self._listener.close()
         for ssh in self._running:
             service.end_process(ssh, 2.0)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                with connection:
-                    ssh = subprocess.Popen(
-                        self._command,
-                        stdin=connection.fileno(),
-                        stdout=connection.fileno(),
-                        stderr=subprocess.DEVNULL,
-                        start_new_session=True,
-                    )
+        for connection in self.clients():
+            with connection, contextlib.suppress(OSError):
+                ssh = subprocess.Popen(
+                    self._command,
+                    stdin=connection.fileno(),
+                    stdout=connection.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
                 self._running = [*(process for process in self._running if process.poll() is None), ssh]
 
 

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from utvm.base.process.peer import listen
+from utvm.base.process.peer import Acceptor, listen
 
 BACKLOG_BYTES = 1 << 20
 
@@ -42,7 +42,7 @@ class Backlog:
             return data, start + len(data)
 
 
-class ConsoleServer:
+class ConsoleServer(Acceptor):
     """Serves a console on the loopback interface: output to all clients, input from any of them.
 
     Args:
@@ -54,25 +54,17 @@ class ConsoleServer:
     def __init__(self, type_in: Callable[[bytes], None], port: int = 0, *, anyone: bool = False) -> None:
         self.backlog = Backlog()
         self._type_in = type_in
-        self._listener = listen(port, anyone=anyone)
+        super().__init__(listen(port, anyone=anyone))
         self.port: int = self._listener.getsockname()[1]
 
     def serve(self) -> None:
         """Accept clients until :meth:`close`, with two threads each, one per direction."""
-        while True:
-            try:
-                client, _peer = self._listener.accept()
-            except OSError:
-                return
+        for client in self.clients():
             # Replies are short and must not wait for the client's acknowledgement of the previous one.
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             gone = threading.Event()
             threading.Thread(target=self._print_to, args=(client, gone), daemon=True).start()
             threading.Thread(target=self._read_from, args=(client, gone), daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
 
     def _print_to(self, client: socket.socket, gone: threading.Event) -> None:
         position = 0

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from utvm.base.process.peer import listen
+from utvm.base.process.peer import Acceptor, listen
 from utvm.errors import ConfigError, UtvmError
 from utvm.virtual import dap, stlink
 from utvm.virtual.console import ConsoleServer
@@ -65,7 +65,7 @@ class _ProtocolError(Exception):
     """A client that does not speak the protocol."""
 
 
-class StLinkServer:
+class StLinkServer(Acceptor):
     """Serves one virtual ST-Link on the loopback interface, to OpenOCD, with the protocol of ST's stlink-server.
 
     Little-endian: a command byte with arguments in, a status word with results out. Any client may list the probe,
@@ -87,22 +87,13 @@ class StLinkServer:
         self._lock = threading.Lock()  # of the owner
         self._wires = threading.Lock()  # between probe and board
         self._owner: object | None = None
-        self._listener = listen(port, anyone=anyone)
+        super().__init__(listen(port, anyone=anyone))
         self.port: int = self._listener.getsockname()[1]
 
     def serve(self) -> None:
         """Accept clients until :meth:`close`; each gets a thread."""
-        while True:
-            try:
-                client, peer = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._talk, args=(client, peer), daemon=True).start()
-
-    def close(self) -> None:
-        # shutdown() wakes a thread that is blocked in accept(); close() alone does not.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for client in self.clients():
+            threading.Thread(target=self._talk, args=(client,), daemon=True).start()
 
     @contextlib.contextmanager
     def target_off(self) -> Iterator[None]:
@@ -114,8 +105,9 @@ class StLinkServer:
             yield
             self._probe.lose_target()
 
-    def _talk(self, client: socket.socket, peer: tuple[str, int]) -> None:
+    def _talk(self, client: socket.socket) -> None:
         with client:
+            peer = client.getpeername()
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 while True:

@@ -10,6 +10,7 @@ import os
 import pwd
 import socket
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 _SOCK_DIAG = 4  # NETLINK_SOCK_DIAG, linux/netlink.h
@@ -82,6 +83,25 @@ def listen(
     listener = OwnerOnlySocket.listen_on(host, port)
     listener.also = also
     return listener
+
+
+class Acceptor:
+    """A listening socket; :meth:`close` ends :meth:`clients`, in any thread."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+
+    def clients(self) -> Iterator[socket.socket]:
+        """Accept clients until :meth:`close`."""
+        with contextlib.suppress(OSError):
+            while True:
+                yield self._listener.accept()[0]
+
+    def close(self) -> None:
+        # shutdown() wakes a thread that is blocked in accept(); close() alone does not.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:

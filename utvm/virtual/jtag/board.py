@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from utvm.base.process.peer import Acceptor
 from utvm.base.storage.files import private_folder
 from utvm.errors import ConfigError
 from utvm.virtual import core_thread, native
@@ -67,7 +68,7 @@ class _ChainState(ctypes.Structure):
     )
 
 
-class BitbangServer:
+class BitbangServer(Acceptor):
     """Serves the pins of a chain on a Unix socket, which is cheaper than TCP; one client at a time.
 
     The tap at TDO comes first; ``reset`` is called when the system reset line is pulled. ``path`` is the socket,
@@ -92,7 +93,7 @@ class BitbangServer:
         try:
             self._resources = contextlib.ExitStack()
             self.path: str = f"{self._resources.enter_context(private_folder())}/pins"
-            self._listener = socket.socket(socket.AF_UNIX)
+            super().__init__(socket.socket(socket.AF_UNIX))
             self._listener.bind(self.path)
         except OSError as error:
             raise ConfigError(
@@ -102,19 +103,14 @@ class BitbangServer:
 
     def serve(self) -> None:
         """Serve clients until :meth:`close`."""
-        while True:
-            try:
-                client, _peer = self._listener.accept()
-            except OSError:
-                return
+        for client in self.clients():
             with client:
                 error = self._c.utvm_bitbang(ctypes.byref(self._state), client.fileno())
                 if error:
                     _log.info("the client left: %s", os.strerror(error))
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().close()
         self._resources.close()
 
 

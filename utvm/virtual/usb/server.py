@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm.base.process.peer import listen
+from utvm.base.process.peer import Acceptor, listen
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.usbredir import ProtocolError, UsbHost
 
@@ -20,7 +20,7 @@ _UNIX = "unix:"
 _CHANGE_OVER = 1.0  # seconds for a guest to leave while the next one waits
 
 
-class UsbServer:
+class UsbServer(Acceptor):
     """Serves one device; a second guest is rejected.
 
     Args:
@@ -33,21 +33,17 @@ class UsbServer:
         self._device = device
         self._path = Path(where.removeprefix(_UNIX)) if where.startswith(_UNIX) else None
         if self._path:
-            self._listener = _listen_on(self._path, anyone)
+            super().__init__(_listen_on(self._path, anyone))
         else:
             users = {entry.pw_uid for entry in pwd.getpwall() if entry.pw_name == user}
-            self._listener = listen(int(where), anyone=anyone, also=frozenset(users))
+            super().__init__(listen(int(where), anyone=anyone, also=frozenset(users)))
         self.address = where if self._path else str(self._listener.getsockname()[1])
         self._changed = threading.Condition()  # guards the guest
         self._guest: socket.socket | None = None
 
     def serve(self) -> None:
         """Accept guests until :meth:`close`; each gets a thread."""
-        while True:
-            try:
-                guest, _peer = self._listener.accept()
-            except OSError:
-                return
+        for guest in self.clients():
             threading.Thread(target=self._admit, args=(guest,), daemon=True).start()
 
     def unplug(self) -> None:
@@ -58,10 +54,7 @@ class UsbServer:
 
     def close(self) -> None:
         """Stop accepting guests, and unplug the probe."""
-        # shutdown() wakes a thread that is blocked in accept(); close() alone does not.
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().close()
         self.unplug()
         if self._path:
             self._path.unlink(missing_ok=True)
