@@ -239,7 +239,7 @@ def test_mirror_is_that_of_apt_or_the_option(monkeypatch: pytest.MonkeyPatch) ->
         debian.mirrors(recipe)
 
 
-def test_missing_resolver_is_told_before_any_work(tmp_path: Path) -> None:
+def test_missing_resolver_is_an_error_before_any_work(tmp_path: Path) -> None:
     # Without uv in PATH; the mirror would refuse the connection.
     completed = inv("env.lock", "--mirror", "http://127.0.0.1:9/{archive}", PATH="/usr/bin:/bin")
     assert completed.returncode == 3
