@@ -43,7 +43,7 @@ def test_table_and_picture_of_models_and_boards(tmp_path: Path) -> None:
     samples = tmp_path / "few.npz"
     with np.load(DIGITS / "samples.npz") as known:
         np.savez(samples, x=known["x"][:3], labels=known["labels"][:3])
-    words = [DIGITS / "digits.onnx", _too_large(tmp_path / "large.onnx"), "--boards", "microbit,host"]
+    words = [DIGITS / "digits.onnx", _too_large(tmp_path / "large.onnx"), "--boards", "microbit,host,mps2-an385"]
     picture, results = tmp_path / "picture.svg", tmp_path / "results.json"
     words += ["--inputs", samples, "--labels", samples, "-o", picture, "-j", results]
     completed = inv("model.compare", *words, cwd=tmp_path)
@@ -62,9 +62,16 @@ def test_table_and_picture_of_models_and_boards(tmp_path: Path) -> None:
     assert re.findall("<h2>(.*)</h2>", layers) == [
         "digits.onnx on microbit",
         "digits.onnx on host",
+        "digits.onnx on mps2-an385",
         "large.onnx on host",
+        "large.onnx on mps2-an385",
     ]
     assert f"one run: {small['count']:,} instructions" in layers
+    # Costs are measured, step by step, where the firmware for it fits.
+    views = [json.loads(text) for text in re.findall('<script type="application/json">(.*)</script>', layers)]
+    assert [view["unit"] for view in views] == ["MACs", "ns", "instructions", "ns", "instructions"]
+    assert re.search(r"instructions; steps are not measured: .* does not fit", layers)
+    assert sum(views[2]["columns"]["cost"]) == pytest.approx(rows["digits", "mps2-an385"]["count"], rel=0.01)
 
 
 def test_bars_are_proportional_and_names_are_escaped() -> None:

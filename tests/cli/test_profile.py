@@ -21,7 +21,7 @@ def _profile(tmp_path: Path, *words: object) -> dict[str, object]:
     assert completed.returncode == 0, completed.stderr
     folder = tmp_path / "digits_int8-profile"
     page = (folder / "profile.html").read_text()
-    assert '<tr role="row" data-key="conv1">' in page
+    assert '<td class="name">conv1</td>' in page
     assert re.search(r"^ 0 +conv1 +\S+", completed.stdout, re.MULTILINE)
     content: dict[str, object] = json.loads((folder / "profile.json").read_text())
     folded = (folder / "profile.folded").read_text().splitlines()

@@ -4,9 +4,10 @@
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -19,6 +20,7 @@ from utvm.firmware import Firmware, build
 from utvm.hil import report
 from utvm.paths import ROOT
 from utvm.session.evaluation import Row, draw
+from utvm.session.profile import layers, profile_of, render_models
 
 pytestmark = pytest.mark.slow
 
@@ -231,6 +233,29 @@ def test_page_runs_only_its_own_script(browser: Browser, pages: Mapping[str, Pat
         assert browser.run("return document.title;").startswith("No verdict") == guarded
         assert (browser.run("return document.images[0].naturalWidth;") == 0) == guarded
         assert not browser.run("return document.querySelector('.controls').hidden;")
+
+
+def test_page_of_many_layers_is_small(browser: Browser, pages: Mapping[str, Path], tmp_path: Path) -> None:
+    library = compile_model(load(_MODEL))
+    names = [f"a_network/stage_{number // 10}/block_{number % 10}/relu/output" for number in range(300)]
+    calls = [replace(library.calls[n % 5], reads=(names[n - 1],), writes=(name,)) for n, name in enumerate(names)]
+    blocks = [replace(library.blocks[n % 5], tensor=name, first=n, last=n + 1) for n, name in enumerate(names)]
+    deep = replace(library, calls=tuple(calls), blocks=tuple(blocks))
+    view = layers(profile_of(deep, "a board", "instructions", range(1000, 1300)), deep)
+    sizes = []
+    for models in (1, 2, 3):
+        page = tmp_path / f"{models}.html"
+        page.write_text(render_models("deep", [view] * models))
+        sizes.append(page.stat().st_size)
+    assert max(sizes) < 400_000, sizes
+    assert "all but the 44 most costly of 300 steps" in page.read_text()
+    browser.set_screen(1280, "light")
+    browser.open(tmp_path / "1.html")
+    assert browser.run("return document.querySelectorAll('tbody tr').length;") == 300
+    browser.run(_CLICK, ".plan [data-key='a_network/stage_20/block_5/relu/output']")
+    assert browser.run("return location.hash;") == "#layer=" + quote(names[205], safe="")
+    status = browser.run("return document.querySelector('.choice').textContent;")
+    assert status.startswith(f"205 {names[205]}: ") and "1,205 instructions" in status
 
 
 def test_large_page_is_shortened_with_a_note(tmp_path: Path, firmware: Firmware) -> None:

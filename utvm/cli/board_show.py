@@ -123,22 +123,15 @@ def _print_memory(board: Board) -> None:
 
 
 def _content(board: Board) -> dict[str, Any]:
-    line = board.line
-    return {
-        "name": board.name,
-        "title": board.title,
+    return board.model_dump(include={"name", "title", "toolchain", "cpu", "clock_hz", "pinout"}) | {
         "folder": str(board.directory),
-        "toolchain": board.toolchain,
-        "cpu": board.cpu,
-        "clock_hz": board.clock_hz,
-        "console": None if line is None else {"name": line.name, "baud": line.baud},
+        "console": board.line and board.line.model_dump(include={"name", "baud"}),
         "accelerator": accelerators.accelerator_of(board).identity if board.accelerator else None,
         "reached_by": [driver.name for driver in drivers.drivers_for(board)],
         "settings": {
             name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
         },
         "memory": [region.model_dump(include={"name", "address", "size", "kind"}) for region in board.memory],
-        "pinout": board.pinout and board.pinout.model_dump(),
     }
 
 

@@ -86,16 +86,12 @@ def size(request: LinkedChoice, board: str) -> None:
         need = measure_stack(image, f"{library.name}_run", library.name)
     except UnknownNeedError as error:
         unknown = str(error)
+    sections = [(section, image.parts(section.address, section.size)) for section in image.sections]
     OUT.table(
         ("section", "in", "address", "bytes"),
         rows=[
-            (
-                section.name,
-                "+".join(image.parts(section.address, section.size)) or "?",
-                f"{section.address:#010x}",
-                f"{section.size:,}",
-            )
-            for section in image.sections
+            (section.name, "+".join(where) or "?", f"{section.address:#010x}", f"{section.size:,}")
+            for section, where in sections
         ],
     )
     print_use(image)
@@ -114,13 +110,8 @@ def size(request: LinkedChoice, board: str) -> None:
                 name: {"used": used, "size": chip.region(name).size} for name, used in image.region_use().items()
             },
             "sections": [
-                {
-                    "name": section.name,
-                    "in": image.parts(section.address, section.size),
-                    "address": section.address,
-                    "bytes": section.size,
-                }
-                for section in image.sections
+                {"name": section.name, "in": where, "address": section.address, "bytes": section.size}
+                for section, where in sections
             ],
         }
     )

@@ -9,10 +9,14 @@ from utvm import errors, selection
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text import quoting
 from utvm.cli import choices, model_eval
-from utvm.cli.compiling import find
-from utvm.cli.output import OUT
+from utvm.cli.compiling import check_counts, find
+from utvm.cli.output import OUT, logs_of
+from utvm.compiler import Library
+from utvm.compiler.model import Sample
 from utvm.compiler.report import layers_of
 from utvm.session import evaluation, profile
+from utvm.session.board_holder import BoardHolder
+from utvm.session.rpc import RpcSession
 
 
 def compare_models(request: choices.CompareChoice, output: str) -> None:
@@ -49,8 +53,25 @@ def _row(request: choices.CompareChoice, model: str, board: str, views: list[dic
         return evaluation.Row(model, board, why=error.message)
     row = evaluation.row_of(model, board, runs.image, runs.results, labels)
     note = f"one run: {row.count:,} {row.unit}" if row.count else ""
-    views.append(layers_of(library, f"{Path(model).name} on {board}", note=note))
+    views.append(_layers(library, samples[0], f"{Path(model).name} on {board}", board, note))
     return row
+
+
+def _layers(library: Library, sample: Sample, title: str, board: str, note: str) -> dict[str, object]:
+    """Return the layers with their costs on a board, or with MACs if the board cannot measure them."""
+    where = selection.BoardSelection(board)
+    holder = BoardHolder(find(where).board, where, logs_of("model.compare"))
+    try:
+        check_counts(find(where))
+        holder.attach()
+        with holder.serve([library]) as served, RpcSession(served, [library]) as session:
+            _, counts = session.profile(library.name, sample)
+        steps = profile.profile_of(library, served.description, served.unit, counts)
+        return profile.layers(steps, library, title, note)
+    except (errors.ConfigError, errors.DoesNotFitError) as error:
+        return layers_of(library, title, note=f"{note}; steps are not measured: {error.message}")
+    finally:
+        holder.release()
 
 
 def _print(rows: Sequence[evaluation.Row]) -> None:

@@ -199,9 +199,9 @@ def _render(template: str, **values: object) -> str:
     return pages.pages_of("utvm.session").get_template(template).render(**values, **pages.layers_script())
 
 
-def layers(profile: Profile, library: Library | None = None, title: str = "") -> dict[str, object]:
+def layers(profile: Profile, library: Library | None = None, title: str = "", note: str = "") -> dict[str, object]:
     """Return a profile for :func:`render_models`."""
     figures = [asdict(step) | {"cost": step.count, "writes": step.makes, "key": step.key} for step in profile.steps]
     if library:
-        return layers_of(library, unit=profile.unit, figures=figures)
+        return layers_of(library, title, profile.unit, figures, note)
     return {"title": title or profile.model, "note": profile.board, "unit": profile.unit, "steps": figures}

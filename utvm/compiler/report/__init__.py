@@ -62,8 +62,10 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[s
             replace(rectangle, label=_label(rectangle, rectangles[n + 1 :])) for n, rectangle in enumerate(rectangles)
         ],
         "steps": [{"position": (step + 1.5) * column, "label": str(step)} for step in steps],
+        # At most eleven, a power of two apart.
         "addresses": [
-            {"position": _HEIGHT - number * unit, "label": f"{number:,}"} for number in range(0, size + 1, _pace(size))
+            {"position": _HEIGHT - number * unit, "label": f"{number:,}"}
+            for number in range(0, size + 1, 1 << ((size - 1) // 10).bit_length())
         ],
         # A plan with several regions has no lower bound per region.
         "bound": None if bound is None else _HEIGHT - bound * unit,
@@ -87,13 +89,6 @@ def _moment(library: Library, step: int) -> str:
     if step < 0:
         return "before the first step"
     return f"step {step}" if step < len(library.calls) else "after the last step"
-
-
-def _pace(size: int) -> int:
-    pace = 1
-    while size > 10 * pace:
-        pace *= 2
-    return pace
 
 
 FILES = ("compile.json", "compile.html")

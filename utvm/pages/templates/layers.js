@@ -118,8 +118,36 @@ const traceOf = ({ title, unit, steps }) => {
   return JSON.stringify({ traceEvents, otherData: { model: title, unit, scale } });
 };
 
+// On a narrow screen, rows become cards: cells need roles and labels.
+const complete = (table, steps) => {
+  table.classList.add("cards");
+  table.setAttribute("role", "table");
+  const heads = [...table.querySelectorAll("th")];
+  const give = (parts, role) => { for (const part of parts) part.setAttribute("role", role); };
+  give([table.tHead, ...table.tBodies], "rowgroup");
+  give(table.rows, "row");
+  give(heads, "columnheader");
+  for (const row of table.tBodies[0].rows) {
+    give(row.cells, "cell");
+    [...row.cells].forEach((cell, index) => { cell.dataset.label = heads[index].textContent; });
+    const first = row.cells[0], link = document.createElement("a");
+    row.dataset.key = steps[Number(first.textContent)].key;
+    link.href = `#layer=${encodeURIComponent(row.dataset.key)}`;
+    link.textContent = first.textContent;
+    first.replaceChildren(link);
+  }
+};
+
 const views = [...document.querySelectorAll("[data-layers]")].map((element) => {
-  const view = { element, ...JSON.parse(element.querySelector("script").textContent) };
+  const view = { element, steps: [], ...JSON.parse(element.querySelector("script").textContent) };
+  for (const [name, values] of Object.entries(view.columns)) {
+    values.forEach((value, index) => { (view.steps[index] ??= { number: index })[name] = value; });
+  }
+  for (const step of view.steps) step.writes = step.key.split(", ");
+  for (const item of element.querySelectorAll("[data-step]")) {
+    if (view.steps[item.dataset.step]) item.dataset.key = view.steps[item.dataset.step].key;
+  }
+  complete(element.querySelector("table.layers"), view.steps);
   const kinds = [...new Set(view.steps.map((step) => step.kind))];
   for (const step of view.steps) step.colour = `c${kinds.indexOf(step.kind) % 8}`;
   view.total = view.steps.reduce((sum, step) => sum + step.cost, 0);
