@@ -184,14 +184,14 @@ def test_published_image_is_pulled_in_place_of_a_build(
     environment, reference = _publish(release_folder, f"{registry}/utvm")
     assert (environment, reference) == (locked.digest, f"{registry}/utvm@{image.digest}")
     published.write_text(yaml.safe_dump({"images": {environment: reference}}))
-    said: list[str] = []
+    lines: list[str] = []
     with own_engine() as address, contextlib.closing(docker.DockerClient(base_url=address)) as client:
-        tag = builds.ensure_image(client, said.append)
+        tag = builds.ensure_image(client, lines.append)
         assert client.images.get(tag).id == image.config
-        assert said == [f"pulling {reference}"]
+        assert lines == [f"pulling {reference}"]
         # Another content has another digest: the engine refuses what the registry cannot give.
         client.images.remove(tag, force=True)
         published.write_text(yaml.safe_dump({"images": {environment: f"{registry}/utvm@sha256:{'0' * 64}"}}))
         with pytest.raises(pytest.fail.Exception, match="the image was built"):
-            builds.ensure_image(client, said.append)
-    assert any("cannot be pulled: manifest" in line for line in said)
+            builds.ensure_image(client, lines.append)
+    assert any("cannot be pulled: manifest" in line for line in lines)
