@@ -5,9 +5,10 @@ Every error a user can meet carries a message that says what is wrong and a hint
 The command line prints both, without a traceback, and ends with the error's exit code.
 """
 
+import contextlib
 import difflib
 import errno
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import IntEnum
 
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -47,6 +48,15 @@ class UtvmError(Exception):
         cause = self.__cause__
         scarce = isinstance(cause, OSError) and cause.errno in _SCARCE
         return ExitCode.INFRASTRUCTURE if scarce else self.usual_exit_code
+
+    @classmethod
+    @contextlib.contextmanager
+    def on_os_error(cls, subject: str, hint: str = "") -> Iterator[None]:
+        """Raise this error for an OSError of a ``with`` block; the system's reason follows ``subject``."""
+        try:
+            yield
+        except OSError as error:
+            raise cls(f"{subject}: {error.strerror or error}", hint) from error
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

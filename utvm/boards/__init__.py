@@ -167,10 +167,8 @@ class _OfferedSettings(Record):
 
 def _read(directory: Path, settings: Mapping[str, str]) -> Board:
     file = directory / "board.yaml"
-    try:
+    with ConfigError.on_os_error(f"{file}: cannot be read", _COMPLETE):
         size = file.stat().st_size if file.is_file() else -1
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}", _COMPLETE) from error
     if size < 0:
         raise ConfigError(f"{file}: is missing", _COMPLETE)
     if size > _LARGEST:

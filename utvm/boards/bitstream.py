@@ -42,10 +42,8 @@ class Bitstream:
 def read_bitstream(path: Path, logic: Logic) -> Bitstream:
     """Read a bitstream and check that it is complete and for a chip's die."""
     check_readable(path, "--bitstream FILE.bit")
-    try:
+    with errors.ConfigError.on_os_error(f"{path}: cannot be read"):
         raw = path.read_bytes()
-    except OSError as error:
-        raise errors.ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if not raw.startswith(_MAGIC):
         raise errors.ConfigError(f"{path}: is not a Xilinx bitstream: wrong magic number")
     header: dict[str, str] = {}
@@ -86,11 +84,9 @@ def loaded_bitstream(board: boards.Board) -> str:
 
 def remember_bitstream(board: boards.Board, name: str) -> None:
     file = _record_file(board)
-    try:
+    with errors.ConfigError.on_os_error(f"{file}: cannot be written", "is the disk full?"):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, os.fsencode(name))
-    except OSError as error:
-        raise errors.ConfigError(f"{file}: cannot be written: {error.strerror}", "is the disk full?") from error
 
 
 def _record_file(board: boards.Board) -> Path:

@@ -81,10 +81,8 @@ def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
     """Listen for this user's debuggers on a TCP port or private socket; yield it and its GDB address."""
     with contextlib.ExitStack() as stack:
         if port:
-            try:
+            with ProbeError.on_os_error(f"TCP port {port} cannot be served", "choose another one"):
                 door = stack.enter_context(peer.listen(port))
-            except OSError as error:
-                raise ProbeError(f"TCP port {port} cannot be served: {error.strerror}", "choose another one") from error
             yield door, f"127.0.0.1:{port}"
             return
         folder = stack.enter_context(files.private_folder())

@@ -25,12 +25,8 @@ _MB = 1_000_000
 def prune(older_than: int, dry_run: bool) -> None:
     if older_than < 0:
         raise errors.ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
-    try:
+    with errors.ConfigError.on_os_error(f"{cache_root()}: the cache cannot be written", "check its permissions"):
         kinds, now = _by_kind(cache.prune(older_than * _DAY, dry_run)), time.time()
-    except OSError as error:
-        raise errors.ConfigError(
-            f"{cache_root()}: the cache cannot be written: {error.strerror}", "check its permissions"
-        ) from error
     days = {kind: max(0, (now - min(entry.used for entry in removed)) / _DAY) for kind, removed in kinds.items()}
     rows = [
         (kind, _KINDS.get(kind, ""), len(removed), f"{_bytes(removed) / _MB:.1f}", f"{days[kind]:.0f} days")

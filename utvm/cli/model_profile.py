@@ -51,12 +51,8 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
         OUT.print("issue: cycles that issue instructions; load, flash, branch: cycles that wait for these")
     OUT.print(f"without profiling, one run takes {cost}")
     folder = Path(output or "build") / f"{profile.model}-profile"
-    try:
+    with errors.ConfigError.on_os_error(f"{folder}: cannot be written", "choose another folder with --output"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.ConfigError(
-            f"{folder}: cannot be written: {error.strerror or error}", "choose another folder with --output"
-        ) from error
     texts = {"json": profile.as_json(), "folded": profile.folded_stacks(), "html": render(profile, served.library)}
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text)

@@ -67,10 +67,8 @@ def _parse_json(data: bytes, source: str) -> dict[str, Any]:
 
 
 def read(path: Path) -> bytes:
-    try:
+    with ConfigError.on_os_error(f"{path}: cannot be read", REFETCH):
         return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}", REFETCH) from error
 
 
 _ECOSYSTEM = "PyPI"

@@ -103,13 +103,10 @@ class Store:
     def verify(self, package: LockedPackage) -> Path:
         path = self.path(package.sha256)
         mark_used(path)
-        try:
+        with ProvisionError.on_os_error(
+            f"{package.file} is not in {self.directory}", "without --mirror FOLDER, missing files are fetched"
+        ):
             digest = file_digest(path)
-        except OSError as error:
-            raise ProvisionError(
-                f"{package.file} is not in {self.directory}: {error.strerror}",
-                "without --mirror FOLDER, missing files are fetched",
-            ) from error
         if digest != package.sha256:
             path.unlink()
             raise ProvisionError(

@@ -157,17 +157,13 @@ def _send_checkout(ssh: Sequence[str], target: str, base: PurePosixPath) -> None
 
 def _fetch(ssh: Sequence[str], source: str, folder: Path) -> None:
     """Fetch the contents of a folder, each entry atomically."""
-    try:
+    with ProvisionError.on_os_error(f"{folder}: cannot be written", "check its permissions and the free space"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".arriving-", dir=folder) as temporary:
             rsync(ssh, source, f"{temporary}/")
             # Links come last, after their targets.
             for entry in sorted(Path(temporary).iterdir(), key=Path.is_symlink):
                 entry.replace(folder / entry.name)
-    except OSError as error:
-        raise ProvisionError(
-            f"{folder}: cannot be written: {error.strerror or error}", "check its permissions and the free space"
-        ) from error
 
 
 def _lock_board(lease: Lease, exit_code: str, variables: dict[str, str], words: Sequence[str]) -> list[str]:

@@ -113,10 +113,8 @@ def read_pixels(path: str, tensor: Tensor) -> _Array:
 def _files(path: str) -> list[Path]:
     if not Path(path).is_dir():
         return [Path(path)]
-    try:
+    with ConfigError.on_os_error(f"{path}: cannot be read"):
         files = sorted(file for file in Path(path).iterdir() if file.suffix.lower() in _SUFFIXES and file.is_file())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not files:
         raise ConfigError(f"{path}: holds no pictures", f"add files that end in {', '.join(_SUFFIXES)}")
     return files

@@ -139,7 +139,9 @@ def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
 def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
     """Create a report atomically as ``root/run_id``, point ``root/latest`` at it, and return its directory."""
     directory = root / run_id
-    try:
+    with ConfigError.on_os_error(
+        f"{directory}: the report cannot be written", "make the directory writable, or choose another with --report-dir"
+    ):
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".draft-", dir=root, ignore_cleanup_errors=True) as name:
             temporary = Path(name) / run_id
@@ -147,11 +149,6 @@ def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
             fill(temporary)
             temporary.rename(directory)
         _switch_latest(root, run_id)
-    except OSError as error:
-        raise ConfigError(
-            f"{directory}: the report cannot be written: {error.strerror or error}",
-            "make the directory writable, or choose another with --report-dir",
-        ) from error
     return directory
 
 

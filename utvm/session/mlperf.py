@@ -140,10 +140,8 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
             columns += ", BYTES OF A WINDOW, BYTES TO THE NEXT" if windows else ""
             raise errors.ConfigError(f"{table}: line {number} is not a row", columns)
         path, label = folder / words[0], int(numbers[1])
-        try:
+        with errors.ConfigError.on_os_error(f"{path}: cannot be read"):
             data = path.read_bytes()
-        except OSError as error:
-            raise errors.ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         length, stride = (int(numbers[2]), int(numbers[3])) if windows else (len(data), size)
         if length != size or len(data) < size or stride == 0:
             content = f"windows of {length} bytes, {stride} apart" if windows else f"{len(data)} bytes"

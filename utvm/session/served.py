@@ -155,10 +155,8 @@ class UploadedFiles:
                 f"{name} is too much: a session has at most {_MAX_FILES} files of {_MAX_BYTES} bytes together",
                 "remove files that are no longer needed",
             )
-        try:
+        with ConfigError.on_os_error(f"{name} cannot be stored"):
             self._path_of(name).write_bytes(data)
-        except OSError as error:
-            raise ConfigError(f"{name} cannot be stored: {error.strerror or error}") from error
         self._sizes = {**others, name: len(data)}
 
     def remove(self, name: str) -> None:

@@ -242,10 +242,8 @@ class Fifos(_Descriptors):
 
     def connect(self) -> None:
         """Connect to the started service: OpenOCD waits for a first byte and forwards it."""
-        try:
+        with TransportError.on_os_error(f"OpenOCD does not serve {self.path}"):
             self._output = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            raise TransportError(f"OpenOCD does not serve {self.path}: {error.strerror}") from error
         self.write(b"\0")
 
     def close(self) -> None:

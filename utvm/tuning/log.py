@@ -94,15 +94,13 @@ def read_log(path: Path, origin: Origin) -> list[LogEntry]:
 
 def append(path: Path, entries: Sequence[LogEntry]) -> None:
     data = "".join(f"{entry.model_dump_json()}\n" for entry in entries).encode()
-    try:
+    with errors.ConfigError.on_os_error(f"{path}: cannot be written", "name another file"):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             if os.write(file, data) != len(data):
                 raise OSError(None, "the disk is full")
         finally:
             os.close(file)
-    except OSError as error:
-        raise errors.ConfigError(f"{path}: cannot be written: {error.strerror}", "name another file") from error
 
 
 def best_entries(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:

@@ -147,13 +147,9 @@ class _File(logging.FileHandler):
 
 
 def _file_handler(path: Path, mode: Literal["a", "w"]) -> logging.Handler:
-    try:
+    with ConfigError.on_os_error(f"{path}: the log cannot be written", "choose another file"):
         path.parent.mkdir(parents=True, exist_ok=True)
         return _File(path, mode, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: the log cannot be written: {error.strerror or error}", "choose another file"
-        ) from error
 
 
 def _standard_error() -> TextIO:
@@ -219,15 +215,13 @@ def log_folder(folder: Path) -> Path:
     text = os.environ.get(KEEP_VARIABLE, "")
     if text and not text.isdecimal():
         raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "set it to the number of logs to keep")
-    try:
+    with ConfigError.on_os_error(
+        f"{folder}: logs cannot be written there",
+        "make it writable, or free some space; outside a checkout, XDG_STATE_HOME sets another folder",
+    ):
         create_own_folder(folder)
         # Left open: the kernel releases the lock when this process ends.
         fcntl.flock(os.open(folder, _FOLDER), fcntl.LOCK_SH)
-    except OSError as error:
-        raise ConfigError(
-            f"{folder}: logs cannot be written there: {error.strerror or error}",
-            "make it writable, or free some space; outside a checkout, XDG_STATE_HOME sets another folder",
-        ) from error
     others = [path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()]
     for path in sorted(others, key=_modification_time, reverse=True)[max(0, int(text or _MOST_LOGS) - 1) :]:
         _remove_if_unused(path)

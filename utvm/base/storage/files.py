@@ -187,13 +187,8 @@ def check_folder(path: str | Path) -> None:
 
 def _check_can_write(folder: Path, path: str | Path) -> None:
     # The mode bits do not show root's rights or a read-only file system.
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be written: {error.strerror}", f"choose another folder: {folder} is not writable"
-        ) from error
+    with ConfigError.on_os_error(f"{path}: cannot be written", f"choose another folder: {folder} is not writable"):
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def write_whole(path: Path, data: bytes | str) -> None:
@@ -303,12 +298,10 @@ def require_free_space(folders: Iterable[Path]) -> None:
     """
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            try:
+            with ProvisionError.on_os_error(
+                f"{folder}: {_RESERVED >> 20} MiB cannot be written there",
+                "free some space, make it writable, or choose another (--report-dir, XDG_CACHE_HOME)",
+            ):
                 folder.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
                 os.posix_fallocate(file.fileno(), 0, _RESERVED)
-            except OSError as error:
-                raise ProvisionError(
-                    f"{folder}: {_RESERVED >> 20} MiB cannot be written there: {error.strerror or error}",
-                    "free some space, make it writable, or choose another (--report-dir, XDG_CACHE_HOME)",
-                ) from error

@@ -92,12 +92,10 @@ def read(path: Path) -> Mapping[str, Callable[[], chip.Chip]]:
         fits = file.is_file() and file.stat().st_size <= chip.MOST_FILE_BYTES
         return file.read_bytes() if fits and file.resolve().is_relative_to(path.parent.resolve()) else None
 
-    try:
+    with ConfigError.on_os_error(f"{path}: cannot be read", "check that you may read it"):
         if path.stat().st_size > chip.MOST_FILE_BYTES:
             raise ConfigError(f"{path}: is too large for a description of chips", _HINT)
         return _read(path, path.read_bytes(), member)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}", "check that you may read it") from error
 
 
 def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Mapping[str, Callable[[], chip.Chip]]:

@@ -39,10 +39,8 @@ class _Defaults:
 def refine(chip: Chip, path: Path) -> Chip:
     """Add an SVD file's data: the peripherals, the interrupts, and the core if it was a guess."""
     check_readable(path, "check that the file exists and that you may read it")
-    try:
+    with ConfigError.on_os_error(f"{path}: cannot be read"):
         text = path.read_bytes() if path.stat().st_size <= MOST_FILE_BYTES else b""
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     root = read_xml(path, text)
     if root.tag != "device":
         raise ConfigError(f"{path}: is not a description of a chip's registers", "give the chip's .svd")

@@ -105,10 +105,8 @@ def _read(path: Path) -> bytes:
     except OSError:
         beside = []
     check_readable(path, did_you_mean(path.name, beside, "name a model's file"))
-    try:
+    with ConfigError.on_os_error(f"{path}: cannot be read"):
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise ConfigError(f"{path}: is {size} bytes long, too long for any board")
         return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error

@@ -184,12 +184,8 @@ class Records:
         return facts
 
     def create(self) -> None:
-        try:
+        with errors.ProvisionError.on_os_error(f"{self.folder}: cannot be created", "set XDG_STATE_HOME"):
             create_own_folder(self.folder)
-        except OSError as error:
-            raise errors.ProvisionError(
-                f"{self.folder}: cannot be created: {error.strerror}", "set XDG_STATE_HOME"
-            ) from error
 
     def finish(self, facts: dict[str, str]) -> None:
         """Mark the machine as complete, atomically."""

@@ -303,12 +303,8 @@ def run(
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
     folder = report_root / "logs" / run_id
-    try:
+    with ConfigError.on_os_error(f"{folder}: cannot be created", "make it writable, or choose another --report-dir"):
         folder.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{folder}: cannot be created: {error.strerror}", "make it writable, or choose another --report-dir"
-        ) from error
     display = NightlyDisplay(standard_output())
     display.begin(run_id, queue, jobs)
     began, sources = time.monotonic(), read_checkout()
