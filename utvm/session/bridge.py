@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -39,30 +40,25 @@ class BoardLink(Protocol):
         """Cancel a request running in another thread."""
 
 
+@dataclass(eq=False)
 class BoardWorker:
     """Runs board jobs one at a time, all in the thread that calls :meth:`work`.
 
-    Args:
+    Attributes:
         connect: returns a link with a new session; called for each client.
         restart: resets the board and returns a link with a new session; called after an error.
         call_timeout: seconds per request.
         check: raises UtvmError if a process that the board needs has died: no reset helps then, and the work ends.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], BoardLink],
-        restart: Callable[[], BoardLink],
-        call_timeout: float,
-        log: Callable[[str], None],
-        check: Callable[[], None],
-    ) -> None:
+    connect: Callable[[], BoardLink]
+    restart: Callable[[], BoardLink]
+    call_timeout: float
+    log: Callable[[str], None]
+    check: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self.stopping = threading.Event()
-        self._connect = connect
-        self._restart = restart
-        self._call_timeout = call_timeout
-        self._log = log
-        self._check = check
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._requests: list[Future[bytes]] = []  # Unchanged once stopping is set: work() iterates over it.
         self._lock = threading.Lock()
@@ -124,7 +120,7 @@ class BoardWorker:
         try:
             future.set_result(answer())
         except Exception as error:
-            self._log(f"the board failed: {error}")
+            self.log(f"the board failed: {error}")
             self._broken = True
             self._drop_link()
             future.set_exception(error)
@@ -132,23 +128,23 @@ class BoardWorker:
     def _answer(self, packet: bytes, deadline: float | None) -> bytes:
         if self._link is None:
             raise TransportError("there is no session with the board")
-        return self._link.request(packet, self._time_left(deadline, self._call_timeout))
+        return self._link.request(packet, self._time_left(deadline, self.call_timeout))
 
     def _first_answer(self, packet: bytes, deadline: float | None) -> bytes:
         # The client has no state on the board yet, so an error costs it only the time of a reset.
-        timeout = min(self._call_timeout, _FIRST_ANSWER)
+        timeout = min(self.call_timeout, _FIRST_ANSWER)
         if not self._broken:
             try:
                 return self._new_session().request(packet, self._time_left(deadline, timeout))
             except UtvmError as error:
-                self._log(f"the board does not begin a session, resetting it: {error}")
+                self.log(f"the board does not begin a session, resetting it: {error}")
         self._reset()
         return self._new_session().request(packet, self._time_left(deadline, timeout))
 
     def _new_session(self) -> BoardLink:
         # The session started by a reset is still unused.
         if self._link is None or self._in_use:
-            self._set_link(self._connect())
+            self._set_link(self.connect())
         self._in_use = True
         assert self._link
         return self._link
@@ -156,8 +152,8 @@ class BoardWorker:
     def _reset(self) -> None:
         self._drop_link()
         self._broken = True
-        self._check()
-        self._set_link(self._restart())
+        self.check()
+        self._set_link(self.restart())
         self._broken = False
 
     def _tidy(self) -> None:
@@ -170,8 +166,8 @@ class BoardWorker:
         try:
             self._reset()
         except Exception as error:
-            self._check()
-            self._log(f"the board cannot be reset, trying again for the next client: {error}")
+            self.check()
+            self.log(f"the board cannot be reset, trying again for the next client: {error}")
 
     def _set_link(self, link: BoardLink) -> None:
         with self._lock:

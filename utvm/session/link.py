@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from typing import TypeVar
 
@@ -55,6 +56,7 @@ class BoardWasReset(BoardError):
         super().__init__("the board was reset", "is its power stable, or does something else reset it?")
 
 
+@dataclass(eq=False)
 class Link:
     """One session at a time with the RPC server on a board.
 
@@ -71,31 +73,24 @@ class Link:
         resent: number of retransmissions.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        start_timeout: float = 5.0,
-        start_retry: float = 0.5,
-        resend_after: float = 1.0,
-        limit: int = 1 << 20,
-        on_log: Callable[[str], None] | None = None,
-    ) -> None:
-        self._transport = transport
-        self._start_timeout = start_timeout
-        self._start_retry = start_retry
-        self._resend_after = resend_after
-        self._on_log = on_log
-        self._deframer = framing.Deframer(limit)
+    transport: Transport
+    _: KW_ONLY
+    start_timeout: float = 5.0
+    start_retry: float = 0.5
+    resend_after: float = 1.0
+    limit: int = 1 << 20
+    on_log: Callable[[str], None] | None = None
+    bytes_sent: int = field(default=0, init=False)
+    bytes_received: int = field(default=0, init=False)
+    resent: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._deframer = framing.Deframer(self.limit)
         self._inbox: deque[bytes] = deque()
         self._aborted = threading.Event()
         # Consecutive users of a board should not start with the same nonce.
         self._nonce = random.SystemRandom().randint(1, 255)
-        self._session = 0
-        self._number = 0
-        self.bytes_sent = 0
-        self.bytes_received = 0
-        self.resent = 0
+        self._session = self._number = 0
 
     @property
     def crc_errors(self) -> int:
@@ -112,8 +107,8 @@ class Link:
         self._session = 0
         earlier_fault = self._drain()
         received = self.bytes_received
-        deadline = time.monotonic() + self._start_timeout
-        wait = self._start_retry
+        deadline = time.monotonic() + self.start_timeout
+        wait = self.start_retry
         attempts = 0
         while not self._session:
             if time.monotonic() >= deadline:
@@ -121,7 +116,7 @@ class Link:
                     raise earlier_fault
                 raise TransportError(
                     f"the board did not answer {attempts} attempts to begin a session within "
-                    f"{self._start_timeout:g} s; {self.bytes_received - received} bytes came from it",
+                    f"{self.start_timeout:g} s; {self.bytes_received - received} bytes came from it",
                     "does it run firmware with the RPC server, and are serial line and speed right?",
                 )
             self._nonce = self._nonce % 255 + 1
@@ -158,7 +153,7 @@ class Link:
         body = _NUMBERED.pack(number, len(packet)) + packet
         accept = _ReplyFilter(session, number)
         deadline = time.monotonic() + timeout
-        wait = self._resend_after
+        wait = self.resend_after
         attempts = 0
         while attempts == 0 or time.monotonic() < deadline:
             self._send(session, _Type.NUMBERED, body)
@@ -192,7 +187,7 @@ class Link:
         return fault
 
     def _receive(self, timeout: float) -> int:
-        data = self._transport.read(timeout)
+        data = self.transport.read(timeout)
         self.bytes_received += len(data)
         self._inbox.extend(self._deframer.feed(data))
         return len(data)
@@ -201,7 +196,7 @@ class Link:
         if _FRAMES.isEnabledFor(logging.DEBUG):
             _FRAMES.debug("-> %04x %s, %d bytes: %s", session, kind.name, len(body), Excerpt(body))
         data = framing.encode(_HEADER.pack(session, kind) + body, after_reset=after_reset)
-        self._transport.write(data)
+        self.transport.write(data)
         self.bytes_sent += len(data)
 
     def _wait(self, accept: Callable[[int, int, bytes], _T | None], deadline: float, session: int = 0) -> _T | None:
@@ -233,8 +228,8 @@ class Link:
             if session_number in (0, session):
                 text = body.decode(errors="replace")
                 _BOARD.info("%s", text)
-                if self._on_log:
-                    self._on_log(text)
+                if self.on_log:
+                    self.on_log(text)
             return None
         if kind == _Type.FAULT and session_number in (0, session):
             raise BoardFaulted(body)

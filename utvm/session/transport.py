@@ -9,13 +9,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from utvm.base.process import service
-from utvm.errors import TransportError
+from utvm.errors import TransportError, UtvmError
 
 _CHUNK = 1 << 16
 _INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child does not read.
@@ -43,6 +43,7 @@ class Wire:
     restart: Callable[[], None]
 
 
+@dataclass(eq=False)
 class ChildProcess(service.OwnedProcess):
     """A program's standard input and output as a transport, with standard error in a log file.
 
@@ -51,21 +52,13 @@ class ChildProcess(service.OwnedProcess):
     must read written bytes within ``write_timeout`` seconds.
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str | Path],
-        *,
-        log: Path,
-        stop_timeout: float = 2.0,
-        write_timeout: float = 10.0,
-    ) -> None:
-        super().__init__(name, command, log=log, error=TransportError, stop_timeout=stop_timeout)
-        self._write_timeout = write_timeout
-        self._watch: service.Watchdog | None = None
-        self._stdin = self._stdout = -1
-        self._inbox = bytearray()
-        self._ended = False
+    error: type[UtvmError] = field(default=TransportError, kw_only=True)
+    write_timeout: float = field(default=10.0, kw_only=True)
+    _watch: service.Watchdog | None = field(default=None, init=False)
+    _stdin: int = field(default=-1, init=False)
+    _stdout: int = field(default=-1, init=False)
+    _inbox: bytearray = field(default_factory=bytearray, init=False)
+    _ended: bool = field(default=False, init=False)
 
     def __enter__(self) -> "ChildProcess":
         process = self._start(stdin="", stdout=subprocess.PIPE)
@@ -103,12 +96,12 @@ class ChildProcess(service.OwnedProcess):
         if not self._is_running():
             raise self._exit_error()
         rest = memoryview(data)
-        deadline = time.monotonic() + self._write_timeout
+        deadline = time.monotonic() + self.write_timeout
         while rest:
             left = deadline - time.monotonic()
             if left <= 0 or not self._wait(left, write=True):
                 raise TransportError(
-                    f"{self.name} did not read {len(rest)} of {len(data)} bytes within {self._write_timeout:g} s",
+                    f"{self.name} did not read {len(rest)} of {len(data)} bytes within {self.write_timeout:g} s",
                     f"its log is {self.log}",
                 )
             # It may block until its own output is read.

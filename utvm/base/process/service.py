@@ -16,8 +16,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from utvm.base.process import run, signals
@@ -124,26 +124,18 @@ def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
                 pipe.close()
 
 
+@dataclass(eq=False)
 class OwnedProcess:
     """A process with its output in a log; it ends with its ``with`` block."""
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str | Path],
-        *,
-        log: Path,
-        error: type[UtvmError],
-        cwd: Path | None = None,
-        stop_timeout: float = 2.0,
-    ) -> None:
-        self.name = name
-        self.log = log
-        self._command = [str(word) for word in command]
-        self._error = error
-        self._stop_timeout = stop_timeout
-        self._cwd = cwd
-        self._process: subprocess.Popen[bytes] | None = None
+    name: str
+    command: Sequence[str | Path]
+    _: KW_ONLY
+    log: Path
+    error: type[UtvmError]
+    cwd: Path | None = None
+    stop_timeout: float = 2.0
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -165,7 +157,7 @@ class OwnedProcess:
         """End the process and everything it started. Safe to call again."""
         if self._process is not None:
             by_itself = not self.running
-            end_process(self._process, self._stop_timeout)
+            end_process(self._process, self.stop_timeout)
             how = "had ended" if by_itself else "was ended"
             _LOG.info("%s, process %d, %s: %d", self.name, self.pid, how, self._process.returncode)
 
@@ -176,11 +168,12 @@ class OwnedProcess:
         inherited: Sequence[socket.socket] = (),
     ) -> "subprocess.Popen[bytes]":
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        command = [str(word) for word in self.command]
         try:
             with open(self.log, "wb", opener=open_regular) as log:
                 self._process = subprocess.Popen(
-                    self._command,
-                    cwd=self._cwd,
+                    command,
+                    cwd=self.cwd,
                     stdin=stdin.fileno() if isinstance(stdin, socket.socket) else _STDIN[stdin is None],
                     stdout=log if stdout is None else stdout,
                     stderr=log,
@@ -190,14 +183,12 @@ class OwnedProcess:
                     preexec_fn=signals.die_with_parent(),  # noqa: PLW1509  two system calls, no locks
                 )
         except FileNotFoundError as cause:
-            raise self._error(
-                f"{self._command[0]} is not installed", "run ./inv doctor to see what is missing"
-            ) from cause
+            raise self.error(f"{command[0]} is not installed", "run ./inv doctor to see what is missing") from cause
         except UnsafeFileError as cause:
-            raise self._error(f"{self.log}: {cause.strerror}", cause.hint) from cause
+            raise self.error(f"{self.log}: {cause.strerror}", cause.hint) from cause
         except OSError as cause:
-            raise self._error(f"{self.name} cannot be started: {cause.strerror or cause}") from cause
-        _LOG.info("%s is process %d: %s", self.name, self.pid, shlex.join(self._command))
+            raise self.error(f"{self.name} cannot be started: {cause.strerror or cause}") from cause
+        _LOG.info("%s is process %d: %s", self.name, self.pid, shlex.join(command))
         return self._process
 
 
@@ -221,10 +212,11 @@ class Subprocess(OwnedProcess):
             self._process.terminate()
 
 
+@dataclass(eq=False)
 class Service(OwnedProcess):
     """A process that runs until its ``with`` block ends.
 
-    Args:
+    Attributes:
         health: regular expression; the service is ready once a log line matches it, or at once if empty.
         hints: hint of an error by a pattern of the log; the first match applies, else ``hint``.
         stdin: text for its standard input, or a socket that becomes it.
@@ -234,50 +226,31 @@ class Service(OwnedProcess):
         poke_stdin: send an empty line to its standard input each second, which keeps it busy.
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str | Path],
-        *,
-        log: Path,
-        health: str,
-        error: type[UtvmError],
-        hint: str = "",
-        hints: Mapping[str, str] = MappingProxyType({}),
-        start_timeout: float = 60.0,
-        stop_timeout: float = 2.0,
-        stdin: str | socket.socket | None = None,
-        stdout: socket.socket | None = None,
-        inherited: Sequence[socket.socket] = (),
-        log_branch: str = "",
-        always_busy: bool = False,
-        poke_stdin: bool = False,
-    ) -> None:
-        super().__init__(name, command, log=log, error=error, stop_timeout=stop_timeout)
-        self._log_branch = logging.getLogger(log_branch) if log_branch else None
-        self._lines_copied = 0
-        self._always_busy = always_busy
-        self._poke_stdin = poke_stdin
-        self._watch: Watchdog | None = None
-        self._health = re.compile(health)
-        self._hint = hint
-        self._hints = hints
-        self._start_timeout = start_timeout
-        self._stdin = stdin
-        self._stdout = stdout
-        self._inherited = inherited
-        self.health_match: re.Match[str] | None = None
+    _: KW_ONLY
+    health: str
+    hint: str = ""
+    hints: Mapping[str, str] = field(default_factory=dict)
+    start_timeout: float = 60.0
+    stdin: str | socket.socket | None = None
+    stdout: socket.socket | None = None
+    inherited: Sequence[socket.socket] = ()
+    log_branch: str = ""
+    always_busy: bool = False
+    poke_stdin: bool = False
+    health_match: re.Match[str] | None = field(default=None, init=False)
+    _lines_copied: int = field(default=0, init=False)
+    _watch: Watchdog | None = field(default=None, init=False)
 
     def __enter__(self: _ServiceT) -> _ServiceT:
         with contextlib.ExitStack() as sockets:
-            for end in (self._stdin, self._stdout, *self._inherited):
+            for end in (self.stdin, self.stdout, *self.inherited):
                 if isinstance(end, socket.socket):
                     sockets.enter_context(end)
-            process = self._start(self._stdin, self._stdout.fileno() if self._stdout else None, self._inherited)
+            process = self._start(self.stdin, self.stdout.fileno() if self.stdout else None, self.inherited)
         try:
             self._hand_over_stdin()
-            poke = self._write_empty_line if self._poke_stdin else None
-            self._watch = Watchdog(process, always_busy=self._always_busy, poke=poke)
+            poke = self._write_empty_line if self.poke_stdin else None
+            self._watch = Watchdog(process, always_busy=self.always_busy, poke=poke)
             self._wait_until_healthy()
         except BaseException:
             self.stop()
@@ -313,29 +286,30 @@ class Service(OwnedProcess):
 
     def _failure(self, event: str) -> UtvmError:
         log = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-        hint = next((hint for pattern, hint in self._hints.items() if re.search(pattern, log)), self._hint)
-        return self._error(f"{self.name} {event}; its log {self.log} ends with:\n{self.log_tail()}", hint)
+        hint = next((hint for pattern, hint in self.hints.items() if re.search(pattern, log)), self.hint)
+        return self.error(f"{self.name} {event}; its log {self.log} ends with:\n{self.log_tail()}", hint)
 
     def _lines(self) -> list[str]:
         return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
 
     def _copy_lines(self) -> None:
-        if self._log_branch is None or not self._log_branch.isEnabledFor(logging.DEBUG):
+        branch = logging.getLogger(self.log_branch)
+        if not self.log_branch or not branch.isEnabledFor(logging.DEBUG):
             return
         # The log may not exist yet, or too many files may be open; neither means that the process ended.
         with contextlib.suppress(OSError):
             lines = self._lines()
             for line in lines[self._lines_copied :]:
-                self._log_branch.debug("%s", line)
+                branch.debug("%s", line)
             self._lines_copied = len(lines)
 
     def _hand_over_stdin(self) -> None:
-        if not isinstance(self._stdin, str) or self._process is None or self._process.stdin is None:
+        if not isinstance(self.stdin, str) or self._process is None or self._process.stdin is None:
             return
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(self._stdin.encode())
+            self._process.stdin.write(self.stdin.encode())
             self._process.stdin.flush()
-            if not self._poke_stdin:
+            if not self.poke_stdin:
                 self._process.stdin.close()
 
     def _write_empty_line(self) -> None:
@@ -345,18 +319,18 @@ class Service(OwnedProcess):
             os.write(self._process.stdin.fileno(), b"\n")
 
     def _wait_until_healthy(self) -> None:
-        if not self._health.pattern:
+        if not self.health:
             return
-        deadline = time.monotonic() + self._start_timeout
+        deadline = time.monotonic() + self.start_timeout
         while True:
             # Read the state before the log: a process that ends after its health line was still healthy.
             running = self.running
             for line in self._lines():
-                self.health_match = self._health.search(line)
+                self.health_match = re.search(self.health, line)
                 if self.health_match:
                     return
             if not running:
                 self.check()
             if time.monotonic() > deadline:
-                raise self._failure(f"was not ready after {self._start_timeout:g} s")
+                raise self._failure(f"was not ready after {self.start_timeout:g} s")
             time.sleep(0.01)
