@@ -60,6 +60,7 @@ def _bisect_a_test(project: Path, *options: str) -> str:
     completed = inv("history.bisect", "small::test_it", *options)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert f"first bad: {commits[2]}\n" in completed.stdout
+    assert "a run halves those that are left" in completed.stdout.splitlines()[1]
     assert completed.stdout.endswith(": number 2\n")
     assert _git("status", "--porcelain") == ""
     assert _git("worktree", "list").count("\n") == 0

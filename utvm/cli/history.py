@@ -21,7 +21,7 @@ from utvm.base.process import interpreter, service
 from utvm.base.process.peer import access_note, is_own
 from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder, check_writable, write_whole
-from utvm.cli.output import OUT
+from utvm.cli.output import OUT, show_progress
 from utvm.errors import ConfigError, ProvisionError, did_you_mean
 from utvm.hil import limits, project
 from utvm.hil.report import prune_reports
@@ -47,6 +47,7 @@ _TABLES = {
     " join test using (test) join board using (board) order by run, test",
 }
 _REFRESH = 2.0  # Seconds between checks of the history while its pages are served.
+_LEFT = re.compile(r"roughly (\d+) step")
 _FIRST = re.compile(r"^([0-9a-f]{40,64}) is the first bad commit$", re.MULTILINE)
 _POLL_SECONDS = 0.2
 
@@ -332,6 +333,7 @@ def bisect(what: str, board: str, where: selection.FarmChoice) -> None:
             f"{what} was good and bad at commit {question.good[:12]}", "history.changes --flaky lists such tests"
         )
     OUT.print(f"good: {question.good[:12]}, bad: {question.bad[:12]}, on {question.board}")
+    OUT.print("hil runs on one commit between them after the other; a run halves those that are left")
     output = _bisect(question, where)
     match = _FIRST.search(output)
     if match is None:
@@ -383,7 +385,7 @@ def _bisect(question: Question, where: selection.FarmChoice) -> str:
         tree, reports = Path(folder) / "tree", Path(folder) / "reports"
         _git(root, "worktree", "add", "--detach", str(tree), question.bad)
         try:
-            _git(tree, "bisect", "start", question.bad, question.good)
+            begun = _git(tree, "bisect", "start", question.bad, question.good)
             # A project's commits are tested with this utvm, commits of utvm with themselves.
             sources = str(ROOT if paths.project() else tree)
             goal = (question.test or question.model, question.figure, question.value)
@@ -397,8 +399,14 @@ def _bisect(question: Question, where: selection.FarmChoice) -> str:
                 hil += ["--suite", suite, "-k", test.partition("[")[0]]
             log = Path(folder) / "log.txt"
             run = ["git", "bisect", "run", *step, *hil]
-            with service.Subprocess("git bisect", run, log=log, error=ProvisionError, cwd=tree) as job:
+            with (
+                show_progress("") as show,
+                service.Subprocess("git bisect", run, log=log, error=ProvisionError, cwd=tree) as job,
+            ):
                 while job.running:
+                    # Git estimates the runs that follow each.
+                    if left := _LEFT.findall(begun + log.read_text(encoding="utf-8", errors="replace")):
+                        show(f"runs of hil: {len(left) - 1} of {len(left) + int(left[-1])}")
                     time.sleep(_POLL_SECONDS)
             return log.read_text(encoding="utf-8", errors="replace")
         finally:

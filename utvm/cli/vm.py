@@ -55,6 +55,10 @@ def release(image: choices.ImageChoice, output: str) -> None:
     check_folder(target)
     changed = builds.changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_lock_files()
+    if image.no_cache or not builds.IMAGE_FOLDER.exists():
+        builds.announce_image(locked, print_step)
+    if image.no_cache or not builds.BOX_FOLDER.exists():
+        builds.announce_box(locked, print_step)
     with show_progress("fetching") as step, temporary_root(ROOT / "build") as package:
         result = builds.make_image(locked, step, *image.source, image.no_cache)
         box = builds.make_box(locked, step, *image.source, image.no_cache)
