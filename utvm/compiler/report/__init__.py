@@ -21,15 +21,14 @@ _LETTERS = 13.0  # Height of a label.
 
 @dataclass(frozen=True)
 class Rectangle:
-    """A block as a rectangle: position, size, colour and label."""
+    """A block as a rectangle: position, size and label."""
 
     block: Block
     x: float
     y: float
     width: float
     height: float
-    label: str
-    hint: str
+    label: str = ""
 
 
 def plots(library: Library) -> list[dict[str, object]]:
@@ -46,13 +45,8 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[s
         if block.region != region:
             continue
         width, height = (block.last - block.first + 1) * column, max(block.size * unit, _SMALLEST)
-        hint = (
-            f"{block.tensor} ({block.kind}): {block.size:,} B at {block.offset:,}, "
-            f"{_moment(library, block.first)} to {_moment(library, block.last)}"
-        )
         y = _HEIGHT - (block.offset + block.size) * unit
-        rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height, "", hint))
-    steps = range(0, len(library.calls), -(-columns // 24))
+        rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height))
     return {
         "region": region,
         "size": size,
@@ -61,12 +55,10 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[s
         "rectangles": [
             replace(rectangle, label=_label(rectangle, rectangles[n + 1 :])) for n, rectangle in enumerate(rectangles)
         ],
-        "steps": [{"position": (step + 1.5) * column, "label": str(step)} for step in steps],
+        "column": column,
+        "steps": range(0, len(library.calls), -(-columns // 24)),
         # At most eleven, a power of two apart.
-        "addresses": [
-            {"position": _HEIGHT - number * unit, "label": f"{number:,}"}
-            for number in range(0, size + 1, 1 << ((size - 1) // 10).bit_length())
-        ],
+        "addresses": range(0, size + 1, 1 << ((size - 1) // 10).bit_length()),
         # A plan with several regions has no lower bound per region.
         "bound": None if bound is None else _HEIGHT - bound * unit,
     }
@@ -83,12 +75,6 @@ def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
     room, block = end - rectangle.x, rectangle.block
     name = pages.label_in(room, block.tensor)
     return name if name == block.tensor or block.first < 0 else pages.label_in(room, str(block.first))
-
-
-def _moment(library: Library, step: int) -> str:
-    if step < 0:
-        return "before the first step"
-    return f"step {step}" if step < len(library.calls) else "after the last step"
 
 
 FILES = ("compile.json", "compile.html")
