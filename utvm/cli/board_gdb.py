@@ -174,21 +174,14 @@ def _write_launch(where: selection.BoardSelection, what: choices.DebugChoice, im
     name = f"{image.board.full_name}: {Path(what.elf or what.model).name}"
     configuration = {
         "name": name,
-        "type": "cppdbg",
-        "request": "launch",
+        **json.loads((Path(__file__).parent / "starting" / "launch.json").read_text(encoding="utf-8")),
         "program": str(image.elf),
-        "cwd": "${workspaceFolder}",
-        "MIMode": "gdb",
         "miDebuggerPath": DEBUGGER,
         "miDebuggerServerAddress": f"127.0.0.1:{port}",
-        "useExtendedRemote": True,
-        "stopAtConnect": True,
         "setupCommands": [{"text": command} for command in _source_commands(image)],
         "debugServerPath": str(program),
         "debugServerArgs": subprocess.list2cmdline(arguments),
         "serverStarted": READY,
-        "filterStdout": True,
-        "serverLaunchTimeout": 120_000,
     }
     content = _launch_file()
     others = [entry for entry in content["configurations"] if entry.get("name") != name]

@@ -2,13 +2,14 @@
 """Record of a described chip, and the reader of CMSIS-SVD files (1.3.10, "/device/cpu" and "interrupt")."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from utvm.base.storage.config import read_yaml
 from utvm.errors import ConfigError
 
 MOST_FILE_BYTES = 64 * 1024 * 1024
@@ -17,22 +18,8 @@ _MOST_SECTORS = 1 << 16
 _MOST_BYTES = 1 << 29  # An eighth of the addresses is an area of the architecture, not a memory.
 _MOST_LINES = 480  # Of Armv8-M's interrupt controller.
 _YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
-# Core, bits of its floating-point unit, and the toolchain's row of both. A row without bits also fits a core with them.
-CPUS: Mapping[tuple[str, int], str] = {
-    ("CM0", 0): "cortex-m0",
-    ("CM0+", 0): "cortex-m0plus",
-    ("CM1", 0): "cortex-m0",
-    ("CM3", 0): "cortex-m3",
-    ("CM4", 0): "cortex-m4",
-    ("CM4", 32): "cortex-m4-fpv4-sp",
-    ("CM7", 32): "cortex-m7-fpv5-sp",
-    ("CM7", 64): "cortex-m7-fpv5-d16",
-    ("CM23", 0): "cortex-m23",
-    ("CM33", 0): "cortex-m33",
-    ("CM33", 32): "cortex-m33-fpv5-sp",
-    ("CM55", 32): "cortex-m55-mve",
-    ("CM55", 64): "cortex-m55-mve",
-}
+CORES: dict[str, Any] = read_yaml(Path(__file__).with_name("cpus.yaml"))[0]
+"""Tables of cores: toolchain rows, equals, part numbers, and instruction sets."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +108,7 @@ def add_registers(chip: Chip, root: Element) -> Chip:
     cpu = root.find("cpu")
     if cpu is not None and not chip.sure:
         bits = 0 if not _is_set(cpu, "fpuPresent") else 64 if _is_set(cpu, "fpuDP") else 32
-        core = CPUS.get(((cpu.findtext("name") or "").strip().replace("PLUS", "+"), bits))
+        core = CORES["rows"].get((cpu.findtext("name") or "").strip().replace("PLUS", "+"), {}).get(bits)
         chip = replace(chip, cpu=core or chip.cpu, sure=core is not None)
     return replace(chip, interrupts=interrupts_of(root) or chip.interrupts)
 

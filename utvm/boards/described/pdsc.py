@@ -19,15 +19,6 @@ from utvm.boards.described import chip
 from utvm.errors import ConfigError
 
 _HINT = "give a .pdsc, a .pack, or a target file of probe-rs"
-# Cores without a row that run the code of another one, but have another number in CPUID.
-_LIKE: Mapping[str, str] = {
-    "SC000": "CM0",
-    "SC300": "CM3",
-    "Cortex-M35P": "CM33",
-    "Star-MC1": "CM33",
-    "Cortex-M52": "CM55",
-    "Cortex-M85": "CM55",
-}
 _FPU_BITS = {"": 0, "0": 0, "NO_FPU": 0, "1": 32, "FPU": 32, "SP_FPU": 32, "DP_FPU": 64}
 _YES = ("1", "true")
 _LEVELS = ("subFamily", "device", "variant")
@@ -125,8 +116,8 @@ def _chip(pack: _Pack, name: str, levels: list[Element]) -> chip.Chip:
     processor = _processor(levels)
     core, unit = processor.get("Dcore", ""), processor.get("Dfpu", "")
     bits, short = _FPU_BITS.get(unit, -1), core.replace("Cortex-M", "CM")
-    like = _LIKE.get(core, short)
-    cpu = chip.CPUS.get((like, bits)) or chip.CPUS.get((like, 0))
+    rows = chip.CORES["rows"].get(chip.CORES["like"].get(core, short), {})
+    cpu = rows.get(bits) or rows.get(0)
     if cpu is None:
         described = f"{core or 'a core without a name'} {unit if bits else ''}".rstrip()
         raise ConfigError(
@@ -145,7 +136,8 @@ def _chip(pack: _Pack, name: str, levels: list[Element]) -> chip.Chip:
     interrupts = chip.interrupts_of(chip.read_xml(pack.path / svd[0], svd[1])) if svd else None
     target = re.sub(r"[^a-z0-9]+", "_", name.lower())  # pyOCD's name of a target of a pack
     small = functools.partial(_small_pack, pack, levels)
-    return chip.Chip(name, cpu, (short, bits) in chip.CPUS, memory, interrupts, pack.path.name, target, small)
+    sure = bits in chip.CORES["rows"].get(short, {})
+    return chip.Chip(name, cpu, sure, memory, interrupts, pack.path.name, target, small)
 
 
 def _small_pack(pack: _Pack, levels: list[Element]) -> bytes:

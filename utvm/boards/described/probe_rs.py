@@ -8,16 +8,9 @@ from typing import Any
 
 import yaml
 
-from utvm.boards.described.chip import Chip, ChipMemory, memory_name, split_sectors, without_overlaps
+from utvm.boards.described.chip import CORES, Chip, ChipMemory, memory_name, split_sectors, without_overlaps
 from utvm.errors import ConfigError
 
-# Target files give only the instruction set: the smallest core of a set runs on all of them.
-_CPUS: Mapping[str, str] = {
-    "armv6m": "cortex-m0",
-    "armv7m": "cortex-m3",
-    "armv7em": "cortex-m4",
-    "armv8m": "cortex-m23",
-}
 _MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -55,10 +48,10 @@ def _chip(path: Path, family: dict[str, Any], variant: dict[str, Any]) -> Chip:
     name = str(variant["name"])
     try:
         core = variant["cores"][0]
-        cpu = _CPUS.get(core["type"])
+        cpu = CORES["sets"].get(core["type"])
         if cpu is None:
             raise ConfigError(
-                f"{path}: {name}: there is no row for {core['type']}", f"supported are {', '.join(_CPUS)}"
+                f"{path}: {name}: there is no row for {core['type']}", f"supported are {', '.join(CORES['sets'])}"
             )
         memory = without_overlaps(_memory(family, variant, str(core["name"])))
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:

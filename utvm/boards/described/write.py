@@ -14,21 +14,10 @@ from utvm.base.storage.files import check_folder, write_whole
 from utvm.base.text import quoting, templates
 from utvm.boards import load
 from utvm.boards.board import Board
-from utvm.boards.described.chip import Chip, ChipMemory, check_words
+from utvm.boards.described.chip import CORES, Chip, ChipMemory, check_words
 from utvm.errors import ConfigError
 
 _FAMILIES = Path(__file__).parent / "families.yaml"
-# Part numbers in CPUID (ARM DDI 0403E, B3.2.3, and each core's own manual).
-_PARTS: Mapping[str, int] = {
-    "cortex-m0": 0xC20,
-    "cortex-m0plus": 0xC60,
-    "cortex-m3": 0xC23,
-    "cortex-m4": 0xC24,
-    "cortex-m7": 0xC27,
-    "cortex-m23": 0xD20,
-    "cortex-m33": 0xD21,
-    "cortex-m55": 0xD22,
-}
 _SMALL = ("cortex-m0", "cortex-m0plus", "cortex-m23")
 _USUAL_HZ = 8_000_000
 # The largest of these that is at most a quarter of RAM.
@@ -141,7 +130,7 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
         interrupts=chip.interrupts or (32 if chip.cpu in _SMALL else 240),
         probe=probe,
         numbers=PROBES[probe].numbers,
-        part=_PARTS[core] << 4,
+        part=CORES["parts"][core] << 4,
         pack=_PACK if pack else "",
     )
     files = {"board.yaml": text.encode(), **({_PACK: pack} if pack else {})}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from utvm.base.process import service, signals
 from utvm.base.text.quoting import ssh_config
+from utvm.base.text.templates import templates_of
 from utvm.environment.image import CHECKOUT
 from utvm.environment.machine import libvirt, settings
 from utvm.environment.remote import LOST, bound_command, rsync, run_bound
@@ -126,23 +127,8 @@ class Guest:
         address = libvirt.address(self._records.name)
         if address is None:
             return self._records.ssh_config.exists()
-        lines = {
-            "HostName": address,
-            "User": _USER,
-            "IdentityFile": ssh_config(str(self._records.key)),
-            "IdentitiesOnly": "yes",
-            "IdentityAgent": "none",
-            # The guest's key is stored at the first connection and required afterwards.
-            "HostKeyAlias": self._records.name,
-            "UserKnownHostsFile": ssh_config(str(self._records.known_hosts)),
-            "GlobalKnownHostsFile": "/dev/null",
-            "StrictHostKeyChecking": "accept-new",
-            "PasswordAuthentication": "no",
-            "ConnectTimeout": "5",
-            "ServerAliveInterval": "15",
-            "ServerAliveCountMax": "8",
-            "LogLevel": "ERROR",
-        }
-        text = "".join(f"  {key} {value}\n" for key, value in lines.items())
-        self._records.ssh_config.write_text(f"Host {self._records.name}\n{text}", encoding="utf-8")
+        text = templates_of("utvm.environment.machine").get_template("ssh_config.j2")
+        values = {"key": ssh_config(str(self._records.key)), "known_hosts": ssh_config(str(self._records.known_hosts))}
+        content = text.render(name=self._records.name, address=address, user=_USER, **values)
+        self._records.ssh_config.write_text(content, encoding="utf-8")
         return True

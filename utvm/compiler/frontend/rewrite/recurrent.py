@@ -194,11 +194,12 @@ def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> li
     bounds = [*[node.attributes.get("clip")] * 2, None]
 
     def function(name: str, bound: float | None) -> _Function:
-        known = {item.lower(): item for item in _ACTIVATIONS}.get(name.lower())
-        if known is None:
+        operator = {item.lower(): item for item in _ACTIVATIONS}.get(name.lower(), "")
+        if not operator:
             raise Unsupported(f"the activation {name} is not supported")
-        operator, keys = _ACTIVATIONS[known]
-        numbers = {key: next(values, None) for key, values in zip(keys, (alphas, betas), strict=False)}
+        numbers = {
+            key: next(values, None) for key, values in zip(_ACTIVATIONS[operator], (alphas, betas), strict=False)
+        }
         settings = {key: value for key, value in numbers.items() if value is not None}
 
         def apply(value: str) -> str:
@@ -211,19 +212,12 @@ def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> li
     return list(map(function, names, bounds))
 
 
-_ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "Elu": ("Elu", ("alpha",)),
-    "HardSigmoid": ("HardSigmoid", ("alpha", "beta")),
-    "LeakyRelu": ("LeakyRelu", ("alpha",)),
-    "Relu": ("Relu", ()),
-    "Sigmoid": ("Sigmoid", ()),
-    "Softplus": ("Softplus", ()),
-    "Softsign": ("Softsign", ()),
-    "Tanh": ("Tanh", ()),
-    "ThresholdedRelu": ("ThresholdedRelu", ("alpha",)),
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
+    **dict.fromkeys(("Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
+    "HardSigmoid": ("alpha", "beta"),
 }
-
-
+"""ONNX operators that are activations, and their attributes."""
 _MAX_ROUNDS = 1024
 
 
