@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import compiler
-from utvm.compiler.model import Model, Sample
+from utvm.compiler.library import Model, Sample
 from utvm.errors import ConfigError
 from utvm.paths import DATA
 

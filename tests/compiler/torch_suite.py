@@ -17,7 +17,7 @@ from programs import make_program, run_program
 
 from utvm.compiler import Library
 from utvm.compiler.bounded import run_bounded
-from utvm.compiler.model import Model
+from utvm.compiler.library import Model
 from utvm.errors import UtvmError
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,7 @@ from utvm.cli import choices, model_eval
 from utvm.cli.compiling import check_counts, find
 from utvm.cli.output import OUT, logs_of
 from utvm.compiler import Library
-from utvm.compiler.model import Sample
+from utvm.compiler.library import Sample
 from utvm.compiler.report import layers_of
 from utvm.session import evaluation, profile
 from utvm.session.board_holder import BoardHolder

@@ -20,7 +20,7 @@ from utvm.cli import choices, model_inputs, output
 from utvm.cli.compiling import compile_for, find, image_for, load_model, require_model_file
 from utvm.cli.output import show_progress
 from utvm.compiler import Library
-from utvm.compiler.model import Sample
+from utvm.compiler.library import Sample
 from utvm.compiler.read import evaluators
 from utvm.errors import ConfigError, ExitCode, did_you_mean
 from utvm.firmware import Firmware

@@ -14,7 +14,7 @@ from utvm.base.storage.files import check_writable, write_whole
 from utvm.cli import choices, compiling, model_eval, model_inputs
 from utvm.cli.output import OUT, show_progress
 from utvm.compiler import Tensor, compile_model, load, reference
-from utvm.compiler.model import Model, Sample
+from utvm.compiler.library import Model, Sample
 from utvm.compiler.report import write_report
 from utvm.errors import CompileError, ConfigError, UtvmError, did_you_mean
 from utvm.firmware.inputs import are_pictures, read_pictures

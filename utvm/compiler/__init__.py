@@ -8,9 +8,8 @@ from typing import Any
 import numpy.typing as npt
 
 from utvm.compiler.compile import CompileOptions, compile_model
-from utvm.compiler.library import Library, Tensor
+from utvm.compiler.library import Library, Model, Tensor
 from utvm.compiler.memory.regions import Memory, Region
-from utvm.compiler.model import Model
 from utvm.compiler.read.exported_file import from_module as from_relax
 from utvm.compiler.read.exported_file import from_torch
 from utvm.compiler.read.model_file import load

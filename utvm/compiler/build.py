@@ -14,11 +14,10 @@ from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
-from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
+from utvm.compiler.library import Library, Model, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, extract, overlaps_of, with_overlaps
 from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.loops import MACS, macs_of, with_tuned_loops

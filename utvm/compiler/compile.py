@@ -13,9 +13,8 @@ from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import printable
 from utvm.compiler import bounded, names
 from utvm.compiler.accelerator import AcceleratorUse, Assistant
-from utvm.compiler.library import Library, from_json, to_json
+from utvm.compiler.library import Library, Model, from_json, to_json
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.model import Model
 from utvm.compiler.notes import collect_notes
 from utvm.compiler.target import ANY, Storage, Target
 

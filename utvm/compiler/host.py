@@ -15,7 +15,7 @@ from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Control, Imported
 from utvm.compiler.kernels.arithmetic import expand_helpers, number
 from utvm.compiler.kernels.fixed_point import NEWTON
-from utvm.compiler.model import Model
+from utvm.compiler.library import Model
 from utvm.compiler.quantised import integerize
 from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule import legalizations, lower

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a compiled model."""
+"""Records of a model, before and after compilation."""
 
 import functools
 import hashlib
@@ -7,13 +7,38 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import TypeAdapter
 
+from utvm.base.storage.cache import content_key
 from utvm.compiler.c_files import C_TYPES, CFiles, sources_of
 from utvm.compiler.target import ANY, Target
 from utvm.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model to compile; ``origin`` is its path in messages.
+
+    ``content`` is an ONNX ``ModelProto`` with all data, a TensorFlow Lite file, or a Relax module as TVM's JSON.
+    """
+
+    name: str
+    origin: str
+    format: Literal["onnx", "relax", "tflite"]
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, in hexadecimal."""
+        return content_key(self.format, self.content)
+
+
+Sample = list[npt.NDArray[Any]]  # Inputs of one run, an array for each, in the model's order.
+
 
 ELEMENT_TYPES = tuple(C_TYPES)  # Element types a library can hold, as numpy names.
 INDEX_OUT_OF_RANGE = -16  # Status of a run with an input index out of range.

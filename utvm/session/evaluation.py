@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from utvm.base.text.templates import templates_of
 from utvm.compiler import Tensor
-from utvm.compiler.model import Sample
+from utvm.compiler.library import Sample
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.session.running import RunResult

@@ -19,7 +19,7 @@ from utvm.base.storage.files import write_whole
 from utvm.base.text import terminal
 from utvm.base.text.templates import templates_of
 from utvm.compiler import Library, Model, Tensor, bounded, from_onnx, load
-from utvm.compiler.model import Sample
+from utvm.compiler.library import Sample
 from utvm.compiler.package.write import package_library
 from utvm.compiler.report import plan_svg
 from utvm.errors import ConfigError

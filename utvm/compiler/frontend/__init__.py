@@ -10,7 +10,7 @@ from tvm import relax
 from utvm.compiler import refusal, tvm_types
 from utvm.compiler.frontend import onnx_model, tflite_model
 from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.model import Model
+from utvm.compiler.library import Model
 from utvm.errors import CompileError
 
 

@@ -24,7 +24,7 @@ from utvm.compiler import library, notes, refusal, tvm_types
 from utvm.compiler.frontend import imported, rewrite
 from utvm.compiler.frontend.rewrite.fold import saturate
 from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, is_fresh, place
-from utvm.compiler.model import Model
+from utvm.compiler.library import Model
 from utvm.compiler.names import identifier
 from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError

@@ -20,7 +20,7 @@ from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorVi
 from utvm.compiler.kernels import Unfit, kernels
 from utvm.compiler.kernels.requantise import rounding
 from utvm.compiler.kernels.use import IntegerLayer, Use, activation_bounds, call_layer
-from utvm.compiler.model import Model
+from utvm.compiler.library import Model
 from utvm.compiler.names import identifier
 from utvm.compiler.read import tflite_graph, tflite_state
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor

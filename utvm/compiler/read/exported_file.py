@@ -15,7 +15,7 @@ from typing import Any
 
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
-from utvm.compiler.model import Model
+from utvm.compiler.library import Model
 from utvm.compiler.refusal import tvm_errors
 from utvm.errors import CompileError, ConfigError
 

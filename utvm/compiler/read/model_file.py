@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from utvm.base.storage.files import check_readable
 from utvm.compiler import bounded, names, refusal
-from utvm.compiler.model import Model
+from utvm.compiler.library import Model
 from utvm.compiler.read import exported_file, packaging, tflite_graph
 from utvm.errors import ConfigError, UtvmError, did_you_mean
 

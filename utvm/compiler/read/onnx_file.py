@@ -16,7 +16,7 @@ import onnx.shape_inference
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import helper
 
-from utvm.compiler import library, model, refusal
+from utvm.compiler import library, refusal
 from utvm.compiler.read.onnx_order import Numbers, put_in_order, set_inputs
 from utvm.compiler.refusal import Reading, check_order
 from utvm.errors import CompileError, ConfigError
@@ -35,7 +35,7 @@ def from_onnx(
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     values: Mapping[str, Numbers] = MappingProxyType({}),
-) -> model.Model:
+) -> library.Model:
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
@@ -56,7 +56,7 @@ def from_onnx(
     changed |= check(proto, origin)
     if changed or shapes or values:
         content = proto.SerializeToString(deterministic=True)
-    return model.Model(name, origin, "onnx", content)
+    return library.Model(name, origin, "onnx", content)
 
 
 def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:
@@ -174,7 +174,7 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
     if proto.ir_version > onnx.IR_VERSION:
         raise CompileError(
             f"{origin}: is written in IR version {proto.ir_version}; 1 to {onnx.IR_VERSION} are known",
-            f"set model.ir_version = {onnx.IR_VERSION} where it is exported, if it needs nothing newer",
+            f"set library.ir_version = {onnx.IR_VERSION} where it is exported, if it needs nothing newer",
         )
     newest = onnx.defs.onnx_opset_version()
     # Some exporters list it twice.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 
-from utvm.compiler.model import Model
+from utvm.compiler.library import Model
 from utvm.compiler.read.tflite_records import Buffer, Quantisation, Table, TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_state import with_constant_conditions, with_states
 from utvm.errors import CompileError, ConfigError, did_you_mean
