@@ -6,17 +6,15 @@ from pathlib import Path
 
 from utvm import boards, errors, firmware, selection
 from utvm.base.storage.files import check_folder, check_writable, write_whole
-from utvm.cli import board_run
-from utvm.cli.choices import CompiledChoice, LinkedChoice, ListenChoice
+from utvm.cli import board_run, choices, model_inputs
 from utvm.cli.compiling import compile_choice, compile_for, compile_options, load_model, print_use, require_model_file
-from utvm.cli.model_inputs import note_input, read_inputs
 from utvm.cli.output import OUT
 from utvm.firmware.build import ship_sources, shipped_sources
 from utvm.firmware.stack import UnknownNeedError, measure_stack
 
 
 def build(
-    request: CompiledChoice,
+    request: choices.CompiledChoice,
     board: str,
     input: str,  # noqa: A002  the option's name
     output: str,
@@ -36,13 +34,13 @@ def build(
     check_writable(elf, binary)
     check_folder(shipped_sources(elf))
     library = compile_choice(chip, request)
-    stored = read_inputs(library, input)
+    stored = model_inputs.read_inputs(library, input)
     image = firmware.build(chip, [library], "standing_alone", stored)
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
     write_whole(binary, contents)
     ship_sources(image, "standing_alone", stored, elf)
-    note_input(library, input)
+    model_inputs.note_input(library, input)
     OUT.print(f"wrote {elf}, and {binary} for address {address:#010x}")
     OUT.print(f"sources for debuggers: {shipped_sources(elf)}")
     shares = image.shares
@@ -56,7 +54,7 @@ def build(
     OUT.results({"elf": str(elf), "bin": str(binary), "address": address, "board": chip.name, **figures})
 
 
-def flash(elf: str, where: selection.BoardSelection, listen: ListenChoice, address: str) -> None:
+def flash(elf: str, where: selection.BoardSelection, listen: choices.ListenChoice, address: str) -> None:
     if Path(elf).is_dir():
         from utvm.project import Project
 
@@ -76,7 +74,7 @@ def _parse_address(text: str) -> int | None:
         raise errors.ConfigError(f"--address {text} is not an address", "give a number: 0x08000000") from None
 
 
-def size(request: LinkedChoice, board: str) -> None:
+def size(request: choices.LinkedChoice, board: str) -> None:
     chip = boards.load_chip(board)
     options = compile_options(chip, request)
     library = compile_for(chip, load_model(request), options)

@@ -14,9 +14,7 @@ from utvm.cli.output import OUT, logs_of
 from utvm.compiler import Library
 from utvm.compiler.library import Sample
 from utvm.compiler.report import layers_of
-from utvm.session import evaluation, profile
-from utvm.session.board_holder import BoardHolder
-from utvm.session.rpc import RpcSession
+from utvm.session import board_holder, evaluation, profile, rpc
 
 
 def compare_models(request: choices.CompareChoice, output: str) -> None:
@@ -60,11 +58,11 @@ def _row(request: choices.CompareChoice, model: str, board: str, views: list[dic
 def _layers(library: Library, sample: Sample, title: str, board: str, note: str) -> dict[str, object]:
     """Return the layers with their costs on a board, or with MACs if the board cannot measure them."""
     where = selection.BoardSelection(board)
-    holder = BoardHolder(find(where).board, where, logs_of("model.compare"))
+    holder = board_holder.BoardHolder(find(where).board, where, logs_of("model.compare"))
     try:
         check_counts(find(where))
         holder.attach()
-        with holder.serve([library]) as served, RpcSession(served, [library]) as session:
+        with holder.serve([library]) as served, rpc.RpcSession(served, [library]) as session:
             _, counts = session.profile(library.name, sample)
         steps = profile.profile_of(library, served.description, served.unit, counts)
         return profile.layers(steps, library, title, note)

@@ -7,20 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from utvm import boards
-from utvm.base.storage.files import check_folder
-from utvm.base.storage.lock import hold
+from utvm import boards, selection
+from utvm.base.storage import files, lock
 from utvm.cli import choices, docker
 from utvm.cli.output import OUT, print_step, print_steps, show_progress
 from utvm.cli.root_hil import run_suites
 from utvm.environment import builds
 from utvm.environment.locked import load_lock_files, temporary_root
+from utvm.environment.machine import settings, vagrant
 from utvm.environment.machine.machine import READY, InMachine, Machine
-from utvm.environment.machine.settings import records_of_test
-from utvm.environment.machine.vagrant import vagrant_home
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT, work
-from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 _MB = 1_000_000
 
@@ -52,7 +49,7 @@ def box(image: choices.ImageChoice) -> None:
 def release(image: choices.ImageChoice, output: str) -> None:
     builds.check_key(image.sign)
     target = Path(output) if output else work() / "release"
-    check_folder(target)
+    files.check_folder(target)
     changed = builds.changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_lock_files()
     if image.no_cache or not builds.IMAGE_FOLDER.exists():
@@ -80,16 +77,18 @@ def release(image: choices.ImageChoice, output: str) -> None:
     OUT.results({"digests": digests, "folder": str(folder)})
 
 
-def test(where: BoardSelection, reports: ReportChoice, box: str, suite: str, usb: str) -> ExitCode:
+def test(where: selection.BoardSelection, reports: selection.ReportChoice, box: str, suite: str, usb: str) -> ExitCode:
     boards.load(where.board)
-    records = records_of_test()
+    records = settings.records_of_test()
     # Its name is fixed: another test would remove this one's machine.
-    with hold(f"vm.test {records.name}"), print_steps("asking libvirt") as say:
+    with lock.hold(f"vm.test {records.name}"), print_steps("asking libvirt") as say:
         machine = Machine(records, say=say)
         try:
             machine.destroy()  # left by a killed test
             location = InMachine(say, machine, box)
-            return run_suites(where, SuiteChoice(suite), reports, PlaceChoice("vm", usb=usb), location)
+            return run_suites(
+                where, selection.SuiteChoice(suite), reports, selection.PlaceChoice("vm", usb=usb), location
+            )
         finally:
             machine.destroy()
             OUT.print("the machine is removed")
@@ -171,8 +170,8 @@ def status() -> None:
         rows.append(("snapshots", ", ".join(current.snapshots)))
     if current.daemons:
         rows.append(("daemons", ", ".join(f"{name} (process {pid})" for name, pid in current.daemons.items())))
-    for box in sorted((vagrant_home() / "boxes").glob("*/*/*/box.img")):
-        name = box.relative_to(vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
+    for box in sorted((vagrant.vagrant_home() / "boxes").glob("*/*/*/box.img")):
+        name = box.relative_to(vagrant.vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
         rows.append(("box", f"{name}, {box.stat().st_size // _MB} MB; rm -r {box.parents[2]}"))
     rows += [("left over", f"{leftover}; ./inv vm.destroy removes it") for leftover in current.left_over]
     OUT.table(("", ""), rows=rows, show_header=False)

@@ -11,15 +11,12 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from utvm.compiler import library, quantised, refusal, tvm_types
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Control, Imported
 from utvm.compiler.kernels.arithmetic import expand_helpers, number
 from utvm.compiler.kernels.fixed_point import NEWTON
-from utvm.compiler.library import Model
-from utvm.compiler.quantised import integerize
-from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule import legalizations, lower
-from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -32,7 +29,7 @@ def host_target() -> Any:
     return tvm.target.Target(target)
 
 
-def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
+def reference(model: library.Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
     return _reference(import_model(model), model.origin)
 
 
@@ -41,15 +38,15 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
         first, second = (_reference(graph, origin) for graph in control.graphs)
         # The virtual machine resolves the name now.
         tvm_ffi.register_global_func(name, _control(control, first, second), override=True)
-    with tvm_errors(origin, "build the model for this computer"):
+    with refusal.tvm_errors(origin, "build the model for this computer"):
         module = imported.module
         if imported.layers:
-            module = integerize(module, None, layers=imported.layers).module
+            module = quantised.integerize(module, None, layers=imported.layers).module
         module = _as_in_c(relax.transform.LegalizeOps(legalizations.LEGALIZATIONS)(module))
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
-    tensors = [tensor_of(parameter.ty, "") for parameter in imported.module["main"].params]
+    tensors = [tvm_types.tensor_of(parameter.ty, "") for parameter in imported.module["main"].params]
     states = [
         np.frombuffer(item.initial, tensor.dtype).reshape(tensor.shape)
         for tensor, item in zip(tensors[len(tensors) - len(imported.states) :], imported.states, strict=True)
@@ -71,7 +68,7 @@ def _as_in_c(module: Any) -> Any:
     def bound(node: Any) -> Any:
         # A NaN as first operand is kept; LLVM would return the second.
         a, b = node.a, node.b
-        if not element_type(node).startswith("float"):
+        if not tvm_types.element_type(node).startswith("float"):
             return node
         return tirx.Select(a <= b if isinstance(node, tirx.Max) else a >= b, b, a)
 
@@ -119,7 +116,9 @@ def _cast(target: str) -> Callable[[Any], Any]:
     lowest, highest, zero = (tirx.const(value, target) for value in (info.min, info.max, 0))
 
     def cast(value: Any) -> Any:
-        low, limit = (tirx.FloatImm(element_type(value), float(bound)) for bound in (info.min, int(info.max) + 1))
+        low, limit = (
+            tirx.FloatImm(tvm_types.element_type(value), float(bound)) for bound in (info.min, int(info.max) + 1)
+        )
         inside = tirx.Select(value < limit, value.astype(target), highest)
         return tirx.Select(value > low, inside, tirx.Select(value <= low, lowest, zero))
 

@@ -333,9 +333,7 @@ class GdbClient:
     # Flash
 
     def flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Erase the sectors of disjoint segments (address and bytes) and program them;
-        the target must be halted.
-        """
+        """Erase the sectors of disjoint segments (address and bytes) and program them; the target must be halted."""
         try:
             areas = target_xml.parse_flash(self._transfer("memory-map", ""))
             ranges = target_xml.erase_ranges(areas, [(address, len(data)) for address, data in segments])

@@ -10,10 +10,9 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from utvm import errors, probe
 from utvm.base.process.service import Service
 from utvm.base.text.quoting import tcl
-from utvm.errors import ProbeError
-from utvm.probe import HINTS
 
 _READY = "utvm: OpenOCD is ready"
 _NO_TARGET = "utvm: the target does not answer"
@@ -80,8 +79,8 @@ class OpenOcd(Service):
             words,
             log=log,
             health=re.escape(_READY),
-            error=ProbeError,
-            hints=HINTS["openocd"],
+            error=errors.ProbeError,
+            hints=probe.HINTS["openocd"],
             start_timeout=start_timeout,
             stdin=theirs,
             stdout=theirs,

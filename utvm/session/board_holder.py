@@ -216,9 +216,7 @@ def _start_rpc_session(connection: Connection, firmware: Firmware) -> Iterator[S
 def open_session(
     reachable: ReachableBoard, firmware: Firmware, logs: Path, say: Callable[[str], None]
 ) -> Iterator[Session]:
-    """Context manager of a session on a newly opened board;
-    ``say`` gets the board's description before flashing.
-    """
+    """Context manager of a session on a newly opened board; ``say`` gets the board's description before flashing."""
     with log_into(logs), reachable.open(logs, say) as connection:
         say(connection.describe())
         with start_session(connection, firmware) as session:

@@ -99,9 +99,7 @@ class HaltedCore:
 
 
 def check_core(connection: drivers.Connection, image: Firmware) -> str:
-    """Halt a core that should run, resume it and return its position. Raises BoardError if it faulted or had
-    halted.
-    """
+    """Halt a core that should run, resume it and return its position. Raises BoardError if it faulted or had halted."""
     stopped = connection.has_stopped()
     connection.halt()
     core = HaltedCore(connection)

@@ -233,9 +233,7 @@ class ClientConnection:
         self._send(struct.pack("<i", _MISMATCH))
 
     def receive(self, deadline: float | None) -> bytes:
-        """Return the next packet, without its length;
-        ``deadline`` is on the monotonic clock, None for no limit.
-        """
+        """Return the next packet, without its length; ``deadline`` is on the monotonic clock, None for no limit."""
         size = 0
         while not size:  # A length of zero is a no-op.
             size = int.from_bytes(self._read(8, deadline), "little")

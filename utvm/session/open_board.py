@@ -72,9 +72,7 @@ class OpenBoard(Closing):
 
     @property
     def connection(self) -> drivers.Connection:
-        """Reset, breakpoints, registers. Raises ProbeError if the board is closed or a process it needs has
-        died.
-        """
+        """Reset, breakpoints, registers. Raises ProbeError if the board is closed or a process it needs has died."""
         return self._holder.connection
 
     @property

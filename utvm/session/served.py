@@ -313,9 +313,7 @@ def _runs_code_in_ram(board: Board, connection: Connection) -> bool:
 
 
 class ServedLink:
-    """A client's link to the board, with the functions that run on this computer;
-    ``inner`` is the board's link.
-    """
+    """A client's link to the board, with the functions that run on this computer; ``inner`` is the board's link."""
 
     def __init__(self, served: ModuleBoard, inner: Link) -> None:
         self._served = served

@@ -58,9 +58,7 @@ Report = ResultReport | FaultReport
 
 
 class ReportReader:
-    """Extracts reports from console output in chunks of any size;
-    ``damaged`` counts incomplete or corrupt ones.
-    """
+    """Extracts reports from console output in chunks of any size; ``damaged`` counts incomplete or corrupt ones."""
 
     def __init__(self) -> None:
         self.damaged = 0

@@ -38,9 +38,7 @@ class Timer(Protocol):
 
 
 class SerialDevice(Device):
-    """A UART. Characters take time on the line, in both directions;
-    ``send`` gets each byte when its time begins.
-    """
+    """A UART. Characters take time on the line, in both directions; ``send`` gets each byte when its time begins."""
 
     def __init__(self, clock: Clock, send: Callable[[bytes], None], set_line: Callable[[bool], None]) -> None:
         self._clock = clock

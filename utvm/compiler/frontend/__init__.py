@@ -7,14 +7,13 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from utvm.compiler import refusal, tvm_types
+from utvm.compiler import library, refusal, tvm_types
 from utvm.compiler.frontend import onnx_model, tflite_model
 from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.library import Model
 from utvm.errors import CompileError
 
 
-def import_model(model: Model) -> Imported:
+def import_model(model: library.Model) -> Imported:
     with refusal.tvm_errors(model.origin, "read the model"):
         imported = _FRONTENDS[model.format](model)
         _check(imported, model.origin)
@@ -28,7 +27,7 @@ def _check(imported: Imported, origin: str) -> None:
             _check(graph, origin)
 
 
-def _import_relax(model: Model) -> Imported:
+def _import_relax(model: library.Model) -> Imported:
     module = tvm.ir.load_json(model.content.decode())
     main = module["main"]
     kind = main.body.body.ty
@@ -54,7 +53,7 @@ def _leaves(kind: Any) -> list[Any]:
     return [] if isinstance(kind, relax.ShapeType) else [kind]
 
 
-_FRONTENDS: dict[str, Callable[[Model], Imported]] = {
+_FRONTENDS: dict[str, Callable[[library.Model], Imported]] = {
     "onnx": onnx_model.import_onnx,
     "relax": _import_relax,
     "tflite": tflite_model.import_tflite,

@@ -10,9 +10,7 @@ import tflite
 from tvm import tirx
 
 from utvm.compiler import target, tvm_types
-from utvm.compiler.kernels import Kernel, fixed_point
-from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
-from utvm.compiler.kernels.functions import Shape, binary
+from utvm.compiler.kernels import Kernel, arithmetic, fixed_point, functions
 from utvm.compiler.kernels.quantities import Goal, Real, Value, View
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Operator, Rescale
@@ -26,7 +24,7 @@ _EXACT_HALF = 2**30  # A power-of-two multiplier is exact if the number has enou
 class Addition(Computation):
     """Sum or difference of two tensors, with broadcasting; ``factors`` rescale ``(operand - zero) << shift``."""
 
-    shapes: tuple[Shape, Shape]
+    shapes: tuple[functions.Shape, functions.Shape]
     zeros: tuple[int, int]
     factors: tuple[Rescale, Rescale]
     subtract: bool
@@ -37,7 +35,7 @@ class Addition(Computation):
     dtype: str = "int8"
 
     @property
-    def output_shape(self) -> Shape:
+    def output_shape(self) -> functions.Shape:
         return tuple(np.broadcast_shapes(*self.shapes))
 
 
@@ -88,18 +86,18 @@ def _make(record: Addition, _: target.Target | None) -> Operator:
             for value, zero, factor in zip((a, b), record.zeros, record.factors, strict=True)
         )
         total = first - second if record.subtract else first + second
-        return clamp_value(
-            rescale_value(total, record.output) + record.output_zero, record.low, record.high, record.dtype
+        return arithmetic.clamp_value(
+            arithmetic.rescale_value(total, record.output) + record.output_zero, record.low, record.high, record.dtype
         )
 
-    return binary("subtract" if record.subtract else "add", record.shapes, element, record.dtype)
+    return functions.binary("subtract" if record.subtract else "add", record.shapes, element, record.dtype)
 
 
 def _scale(value: Any, factor: Rescale, shift: int) -> Any:
     exponent = shift + int(factor.shifts[0]) - 1
     if int(factor.multipliers[0]) == _EXACT_HALF and 0 <= exponent <= shift:
-        return tirx.shift_left(value, number(exponent))
-    return rescale_value(tirx.shift_left(value, number(shift)), factor)
+        return tirx.shift_left(value, arithmetic.number(exponent))
+    return arithmetic.rescale_value(tirx.shift_left(value, arithmetic.number(shift)), factor)
 
 
 KERNEL = Kernel(

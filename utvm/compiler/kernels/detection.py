@@ -8,10 +8,8 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels import Kernel
-from utvm.compiler.kernels.arithmetic import number
+from utvm.compiler.kernels import Kernel, arithmetic, signal
 from utvm.compiler.kernels.cores.constants import call_helper
-from utvm.compiler.kernels.signal import add_flat
 from utvm.compiler.kernels.use import Use, scale_of, zero_of
 from utvm.errors import CompileError
 
@@ -45,10 +43,10 @@ def _detect(use: Use, operands: list[Any]) -> Any:
             with building.serial(0, shape[0]) as at:
                 own[name][at] = tirx.const(0, dtype)
         pointers = [tirx.address_of(buffer[0]) for buffer in (*writes, *own.values(), *read)]
-        call_helper("detect_boxes", *pointers, *map(number, (count, *columns)))
+        call_helper("detect_boxes", *pointers, *map(arithmetic.number, (count, *columns)))
 
     real = [_real(use, place, operand) for place, operand in enumerate(operands)]
-    return add_flat(use, "detection_postprocess", [*real, reals], scratch, body)
+    return signal.add_flat(use, "detection_postprocess", [*real, reals], scratch, body)
 
 
 def _real(use: Use, place: int, operand: Any) -> Any:

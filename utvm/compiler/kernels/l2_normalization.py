@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from utvm.compiler.kernels import Kernel
+from utvm.compiler.kernels import Kernel, functions, softmax
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_by
-from utvm.compiler.kernels.functions import add_function
-from utvm.compiler.kernels.softmax import count_bits
 from utvm.compiler.kernels.use import Use, scale_of, zero_of
 
 # tensorflow/lite/kernels/internal: common.h, GetInvSqrtQuantizedMultiplierExp; reference/integer_ops/
@@ -47,7 +45,7 @@ def _normalise(use: Use, operands: list[Any]) -> Any:
         return te.compute((rows, depth), element, "output")
 
     def add(name: str, compute: Callable[..., Any], *arguments: Any) -> Any:
-        return add_function(use.builder, f"l2_normalization_{name}", arguments, compute)
+        return functions.add_function(use.builder, f"l2_normalization_{name}", arguments, compute)
 
     sums = add("squares", squares, flat)
     result = add("int8", scale, flat, add("roots", _roots, sums), add("shifts", _shifts, sums))
@@ -104,7 +102,7 @@ def _small(total: Any) -> Any:
 
 
 def _pairs(small: Any) -> Any:
-    return tirx.shift_right(number(31) - count_bits(small), number(1)) - number(1)
+    return tirx.shift_right(number(31) - softmax.count_bits(small), number(1)) - number(1)
 
 
 def _right(total: Any, small: Any) -> Any:

@@ -7,8 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from utvm.base.storage.files import check_readable
-from utvm.compiler import bounded, names, refusal
-from utvm.compiler.library import Model
+from utvm.compiler import bounded, library, names, refusal
 from utvm.compiler.read import exported_file, packaging, tflite_graph
 from utvm.errors import ConfigError, UtvmError, did_you_mean
 
@@ -22,7 +21,7 @@ def load(
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     values: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
     signature: str = "",
-) -> Model:
+) -> library.Model:
     """Read a model file.
 
     Supported: TensorFlow Lite; ONNX, with external weight files; a Relax module as TVM's JSON; the
@@ -48,7 +47,7 @@ def _load(
     shapes: Mapping[str, tuple[int, ...]],
     values: Mapping[str, tuple[float, ...]],
     signature: str,
-) -> Model:
+) -> library.Model:
     content = packaging.unpack(path, _read(path))
     name, origin = names.library_name(Path(path.name.removesuffix(".gz")).stem), str(path)
     if signature:
@@ -76,7 +75,7 @@ def _load(
 
 def _other_than_onnx(
     path: Path, content: bytes, name: str, origin: str, run_python: bool, shapes: Mapping[str, tuple[int, ...]]
-) -> Model | None:
+) -> library.Model | None:
     if content[4:8] == tflite_graph.IDENTIFIER:
         return tflite_graph.from_tflite(content, name, origin, shapes)
     if content.startswith(exported_file.ARCHIVE):

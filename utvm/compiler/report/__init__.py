@@ -101,13 +101,10 @@ def write_report(
     ``figures`` as in :func:`layers_of`.
     """
     json_path, html_path = (directory / name for name in FILES)
-    try:
+    with errors.ConfigError.on_os_error(
+        f"{directory}: the compile report cannot be written", "choose a directory that can be written"
+    ):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.ConfigError(
-            f"{directory}: the compile report cannot be written: {error.strerror or error}",
-            "choose a directory that can be written",
-        ) from error
     content = json.dumps(as_json(library, misra), indent=2, ensure_ascii=False) + "\n"
     write_whole(json_path, content)
     write_whole(html_path, render(library, misra, figures))

@@ -8,14 +8,11 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from utvm import boards, errors, runtime
-from utvm.base.process.interpreter import python_command
-from utvm.base.process.run import version_of
-from utvm.base.process.service import Service
+from utvm import boards, errors, probe, runtime
+from utvm.base.process import interpreter, run, service
 from utvm.base.text import quoting, templates
 from utvm.boards.described import pyocd
 from utvm.boards.parts import PyOcdPart
-from utvm.probe import HINTS
 
 _ALGORITHM = "algorithm.FLM"
 _PAGE = 4096  # Bytes programmed per call.
@@ -83,7 +80,7 @@ _OPTIONS: Mapping[str, str | int | float] = {
 _GONE = re.compile(r"\[Errno 19\]|LIBUSB_ERROR_NO_DEVICE")
 
 
-class PyOcd(Service):
+class PyOcd(service.Service):
     """A pyOCD process, for the length of a ``with`` block; ``gdb`` accepts one client once.
 
     Args:
@@ -96,7 +93,9 @@ class PyOcd(Service):
         options = {**_OPTIONS, **part.options}
         self.gdb, theirs = socket.socketpair()
         channels = [f"gdb={theirs.fileno()}", *([f"usb={usb}"] if usb else [])]
-        words: list[str | Path] = [*python_command(str(_INSIDE), *channels, interpreter=_require_pyocd().python)]
+        words: list[str | Path] = [
+            *interpreter.python_command(str(_INSIDE), *channels, interpreter=_require_pyocd().python)
+        ]
         words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, f"--uid={serial}"]
         # pyOCD would run a script pyocd_user.py in its project folder, by default the current one.
         words += ["--project", "/"]
@@ -109,7 +108,7 @@ class PyOcd(Service):
             log=log,
             health="GDB server listening",
             error=errors.ProbeError,
-            hints=HINTS["pyocd"],
+            hints=probe.HINTS["pyocd"],
             inherited=(theirs,),
             log_branch="utvm.probe.pyocd",
         )
@@ -132,8 +131,8 @@ def uid_of(kind: str, serial: str) -> str:
 
 def version() -> str:
     """Return pyOCD's version; raises ToolchainError if it is not installed."""
-    command = python_command("pyocd", "--version", interpreter=_require_pyocd().python)
-    return version_of(command, timeout=60, error=errors.ToolchainError, pattern=r"(\d\S*)")
+    command = interpreter.python_command("pyocd", "--version", interpreter=_require_pyocd().python)
+    return run.version_of(command, timeout=60, error=errors.ToolchainError, pattern=r"(\d\S*)")
 
 
 def _require_pyocd() -> pyocd.Installed:

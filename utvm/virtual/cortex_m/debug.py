@@ -7,10 +7,8 @@ Sources: ARM DDI 0403E, C1 (Armv7-M); DDI 0553B, D1.2 (Armv8-M); DDI 0489, secti
 from collections.abc import Callable
 from typing import Any
 
-from utvm.virtual.bus import Device
-from utvm.virtual.cortex_m.core import WATCHPOINTS
-from utvm.virtual.cortex_m.kinds import CoreKind
-from utvm.virtual.spec import WAITS_REGISTER
+from utvm.virtual import bus, spec
+from utvm.virtual.cortex_m import core, kinds
 
 DFSR, DHCSR, _DCRSR, _DCRDR, DEMCR = 0xD30, 0xDF0, 0xDF4, 0xDF8, 0xDFC
 
@@ -33,7 +31,7 @@ _DEMCR_MASK = 0x010F07F1
 _REGNR, _REGWNR = 0x7F, 1 << 16
 
 
-class DebugControl(Device):
+class DebugControl(bus.Device):
     """DHCSR, DCRSR, DCRDR, DEMCR and DFSR, at their offsets from 0xE000E000. Most survive a system reset.
 
     ``target`` is the :class:`utvm.virtual.cortex_m.cpu.CortexM` that they control, which has them as a part.
@@ -144,7 +142,7 @@ _WORD = 0x1FFFFFFC
 _HALVES = {0: (), 1: (0,), 2: (2,), 3: (0, 2)}  # REPLACE: 0 patches instead
 
 
-class FlashPatchBreakpoint(Device):
+class FlashPatchBreakpoint(bus.Device):
     """FP_CTRL, FP_REMAP and FP_COMPn. Patching is not modelled.
 
     Version 2 has breakpoints at any address, version 1 at halves of words below 0x20000000. ``changed`` is called
@@ -153,7 +151,7 @@ class FlashPatchBreakpoint(Device):
 
     size = 0x1000
 
-    def __init__(self, kind: CoreKind, changed: Callable[[list[int]], None]) -> None:
+    def __init__(self, kind: kinds.CoreKind, changed: Callable[[list[int]], None]) -> None:
         self._changed = changed
         self._identity = kind.components["fpb"]
         self._version_1 = kind.breakpoint_version == 1
@@ -191,14 +189,14 @@ class FlashPatchBreakpoint(Device):
 
 _DWT_CTRL, _CYCCNT, _PCSR, _DWT_COMPARATORS = 0x000, 0x004, 0x01C, 0x020
 _LOCK_ACCESS, _LOCK_STATUS = 0xFB0, 0xFB4
-_SELECT = WAITS_REGISTER & 0xFFF
+_SELECT = spec.WAITS_REGISTER & 0xFFF
 _CYCCNTENA = 1 << 0
 _LOCK_KEY = 0xC5ACCE55
 _LOCK_IMPLEMENTED, _LOCKED = 1 << 0, 1 << 1
 _MATCHED = 1 << 24
 
 
-class DataWatchpointTrace(Device):
+class DataWatchpointTrace(bus.Device):
     """The Data Watchpoint and Trace unit: DWT_CTRL, CYCCNT, four comparators and the software lock.
 
     CYCCNT counts instructions or modelled cycles, without time asleep. DEMCR.TRCENA enables the unit. ``count``
@@ -214,7 +212,7 @@ class DataWatchpointTrace(Device):
         select: Callable[[int], None],
         sample: Callable[[], int],
         changed: Callable[[list[tuple[int, int, int]]], None],
-        kind: CoreKind,
+        kind: kinds.CoreKind,
     ) -> None:
         self._sample = sample
         self._watches = kind.watches
@@ -238,18 +236,18 @@ class DataWatchpointTrace(Device):
 
     def set_matched(self, hits: int) -> None:
         """Set MATCHED of the comparators in a bit mask."""
-        for index in range(WATCHPOINTS):
+        for index in range(core.WATCHPOINTS):
             self._function[index] |= (hits >> index & 1) * _MATCHED
 
     def load(self, offset: int) -> int:
         if offset == _DWT_CTRL:
-            return WATCHPOINTS << 28 | self._control
+            return core.WATCHPOINTS << 28 | self._control
         if offset == _CYCCNT:
             return self._cycles() & 0xFFFFFFFF
         if offset == _PCSR:
             return self._sample()
         index, register = divmod(offset - _DWT_COMPARATORS, 16)
-        if not 0 <= index < WATCHPOINTS:
+        if not 0 <= index < core.WATCHPOINTS:
             lock = _LOCK_IMPLEMENTED | self._locked * _LOCKED
             return lock if offset == _LOCK_STATUS else self._identity.get(offset, 0)
         if register == 8:
@@ -270,7 +268,7 @@ class DataWatchpointTrace(Device):
         elif offset == _CYCCNT:
             self._base = value
             self._since = self._count()
-        elif 0 <= index < WATCHPOINTS:
+        elif 0 <= index < core.WATCHPOINTS:
             if register == 0:
                 self._compare[index] = value
             elif register == 4 and not self._watches.size:
@@ -291,7 +289,7 @@ class DataWatchpointTrace(Device):
         self._base = 0
         self._since = self._count()
         self._locked = True
-        self._compare, self._mask, self._function = ([0] * WATCHPOINTS for _ in range(3))
+        self._compare, self._mask, self._function = ([0] * core.WATCHPOINTS for _ in range(3))
 
     def _cycles(self) -> int:
         running = self._enabled and self._control & _CYCCNTENA

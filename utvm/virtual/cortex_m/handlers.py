@@ -7,10 +7,9 @@ Entry and return take no virtual time.
 import struct
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.cortex_m import faults, registers, scs
+from utvm.virtual.cortex_m import faults, mpu, registers, scs
 from utvm.virtual.cortex_m.core import Core
 from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions, Fault
-from utvm.virtual.cortex_m.mpu import ENABLE, HFNMIENA, PRIVILEGED_SHIFT, RIGHT_READ, RIGHT_WRITE
 from utvm.virtual.cortex_m.scs import SystemControlBlock
 
 _BASIC_WORDS = 8
@@ -168,7 +167,7 @@ class Handlers:
     def _write(self, address: int, words: list[int], unprivileged: bool, statuses: tuple[int, int]) -> Fault | None:
         """Store words; return the fault: MemManage or BusFault, by the status bits of the two."""
         try:
-            if self._refuses(address, 4 * len(words), RIGHT_WRITE, unprivileged):
+            if self._refuses(address, 4 * len(words), mpu.RIGHT_WRITE, unprivileged):
                 return Fault(faults.MEM_MANAGE, statuses[0])
             self._bus.write(address, struct.pack(f"<{len(words)}I", *words))
         except BusError:
@@ -178,9 +177,9 @@ class Handlers:
     def _refuses(self, address: int, size: int, right: int, unprivileged: bool) -> bool:
         """True if the MPU does not let exception entry or return access memory."""
         control = self._core.state.mpu.control
-        if not control & ENABLE or (self.execution_priority() < 0 and not control & HFNMIENA):
+        if not control & mpu.ENABLE or (self.execution_priority() < 0 and not control & mpu.HFNMIENA):
             return False
-        return not self._core.permits(address, size, right << (0 if unprivileged else PRIVILEGED_SHIFT))
+        return not self._core.permits(address, size, right << (0 if unprivileged else mpu.PRIVILEGED_SHIFT))
 
     def _float_words(self) -> list[int]:
         return [*self._core.read_all(_FLOAT_REGISTERS), 0]
@@ -266,7 +265,7 @@ class Handlers:
             words = struct.unpack(f"<{size // 4}I", self._bus.read(frame, size))
         except BusError:
             fault = Fault(faults.BUS_FAULT, faults.UNSTKERR)
-        if self._refuses(frame, size, RIGHT_READ, unprivileged):
+        if self._refuses(frame, size, mpu.RIGHT_READ, unprivileged):
             fault = Fault(faults.MEM_MANAGE, faults.MUNSTKERR)
         if fault:
             self._scb.fault_status |= fault.status

@@ -10,11 +10,9 @@ from pydantic.dataclasses import dataclass
 from unicorn import arm_const
 
 from utvm.base.storage.config import read_yaml
-from utvm.virtual.bus import PlainRegisters
+from utvm.virtual import bus, dap, spec
 from utvm.virtual.cortex_m import cycles
 from utvm.virtual.cortex_m.cycles import CoreTiming
-from utvm.virtual.dap import PortIds
-from utvm.virtual.spec import CoreName
 
 TPIU = 0xE0040000
 
@@ -22,7 +20,7 @@ Words = Mapping[int, int]
 """Words of a constant page of 4 KiB, by offset."""
 
 
-class ConstantPage(PlainRegisters):
+class ConstantPage(bus.PlainRegisters):
     """A page of constant words; writes are ignored."""
 
     def __init__(self, words: Words) -> None:
@@ -71,7 +69,7 @@ class CoreKind:
     configuration: int
     breakpoints: int
     breakpoint_version: Literal[1, 2]
-    port: PortIds
+    port: dap.PortIds
     pages: Mapping[int, Words]
     components: Mapping[str, Words]
     exc_return: int = 0xFFFFFFE1
@@ -82,12 +80,12 @@ class CoreKind:
     timing: CoreTiming | None = None
 
 
-def _load() -> dict[CoreName, CoreKind]:
+def _load() -> dict[spec.CoreName, CoreKind]:
     rows = read_yaml(Path(__file__).with_suffix(".yaml"))[0]["kinds"]
     for row in rows.values():
         row["unicorn_model"] = getattr(arm_const, f"UC_CPU_ARM_{row['unicorn_model']}")
         row["timing"] = getattr(cycles, row["timing"])
-    return TypeAdapter(dict[CoreName, CoreKind]).validate_python(rows)
+    return TypeAdapter(dict[spec.CoreName, CoreKind]).validate_python(rows)
 
 
-KINDS: Mapping[CoreName, CoreKind] = _load()
+KINDS: Mapping[spec.CoreName, CoreKind] = _load()

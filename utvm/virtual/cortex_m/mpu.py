@@ -5,8 +5,7 @@ import ctypes
 from collections.abc import Callable
 from typing import cast
 
-from utvm.virtual.bus import Device
-from utvm.virtual.native import fields
+from utvm.virtual import bus, native
 
 MPU, _CTRL, MPU_END = 0xD90, 0xD94, 0xDC8
 ENABLE, HFNMIENA = 1 << 0, 1 << 1
@@ -18,12 +17,12 @@ class MpuState(ctypes.Structure):
     """``mpu_t`` of ``mpu.h``."""
 
     _fields_ = (
-        *fields(ctypes.c_uint32, "v8 count control used address"),
+        *native.fields(ctypes.c_uint32, "v8 count control used address"),
         ("private", ctypes.c_uint32 * (4 + 2 * 16 + 256 + 256 // 4)),
     )
 
 
-class MpuRegisters(Device):
+class MpuRegisters(bus.Device):
     """The registers; ``changed`` is called after a write that may change what is checked."""
 
     def __init__(self, counter: ctypes.CDLL, state: MpuState, changed: Callable[[], None]) -> None:

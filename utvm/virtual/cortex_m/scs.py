@@ -4,9 +4,8 @@
 from collections.abc import Callable
 
 from utvm.virtual.bus import Device
-from utvm.virtual.cortex_m import faults
+from utvm.virtual.cortex_m import faults, kinds
 from utvm.virtual.cortex_m.faults import FIRST_INTERRUPT, NO_LIMIT, PRIORITY_BITS, Exceptions
-from utvm.virtual.cortex_m.kinds import CoreKind
 from utvm.virtual.wiring import Clock
 
 
@@ -227,7 +226,7 @@ class SystemControlBlock(Device):
 
     def __init__(
         self,
-        kind: CoreKind,
+        kind: kinds.CoreKind,
         exceptions: Exceptions,
         *,
         vector_table: int,

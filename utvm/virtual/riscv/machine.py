@@ -16,9 +16,7 @@ _SOFTWARE, _TIMER, _EXTERNAL = 1 << 3, 1 << 7, 1 << 11  # mip
 
 
 class Clint(Device):
-    """The core-local interruptor of SiFive's layout, for one hart;
-    ``tick`` is the instructions per tick of mtime.
-    """
+    """The core-local interruptor of SiFive's layout, for one hart; ``tick`` is the instructions per tick of mtime."""
 
     size = 0x10000
 
