@@ -28,9 +28,7 @@ def discover(folder: ModuleType, attribute: str, group: str, kind: type[NamedT])
         attribute: the variable of each module that holds its plug-in.
         group: entry point group of plug-ins in installed packages.
     """
-    own = (
-        importlib.import_module(f"{folder.__name__}.{module.name}") for module in pkgutil.iter_modules(folder.__path__)
-    )
+    own = (importlib.import_module(f"{folder.__name__}.{info.name}") for info in pkgutil.iter_modules(folder.__path__))
     known: dict[str, NamedT] = {}
     for plugin in (getattr(module, attribute) for module in own):
         known[plugin.name] = plugin

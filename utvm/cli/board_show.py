@@ -128,9 +128,7 @@ def _content(board: Board) -> dict[str, Any]:
         "console": board.line and board.line.model_dump(include={"name", "baud"}),
         "accelerator": accelerators.accelerator_of(board).identity if board.accelerator else None,
         "reached_by": [driver.name for driver in drivers.drivers_for(board)],
-        "settings": {
-            name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
-        },
+        "settings": {key: {"chosen": board.settings[key], "of": list(values)} for key, values in board.choices.items()},
         "memory": [region.model_dump(include={"name", "address", "size", "kind"}) for region in board.memory],
     }
 

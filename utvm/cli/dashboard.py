@@ -48,9 +48,7 @@ class _Dashboard(OwnerOnlyServer):
     def update(self, values: Mapping[str, object]) -> None:
         """Render the sections whose values have changed."""
         template = pages.pages_of("utvm.cli").get_template("dashboard.html.j2")
-        new = {
-            name: value for name, value in values.items() if name not in self.sections or value != self._values[name]
-        }
+        new = {key: value for key, value in values.items() if key not in self.sections or value != self._values[key]}
         self._values |= new
         texts = {
             name: "".join(template.blocks[name](template.new_context({name: new[name], "state_of": state_of})))

@@ -104,9 +104,7 @@ def size(request: choices.LinkedChoice, board: str) -> None:
             "stack_of_a_run": need,
             "flash_bytes": image.flash_bytes,
             "ram_bytes": image.ram_bytes,
-            "regions": {
-                name: {"used": used, "size": chip.region(name).size} for name, used in image.region_use().items()
-            },
+            "regions": {key: {"used": used, "size": chip.region(key).size} for key, used in image.region_use().items()},
             "sections": [
                 {"name": section.name, "in": where, "address": section.address, "bytes": section.size}
                 for section, where in sections

@@ -199,9 +199,7 @@ def tune_together(farm: FarmChoice, request: TuneChoice, where: CountingChoice) 
 
 def _render_page(tuner: Tuner, title: str, board: str) -> str:
     candidates = [
-        entry
-        for entry in tuner.entries
-        if entry.unit == tuner.unit and entry.kind != "default" and entry.count is not None
+        row for row in tuner.entries if row.unit == tuner.unit and row.kind != "default" and row.count is not None
     ]
     searches = [
         {"makes": layer.makes, "before": before, "best": best, "entries": entries}

@@ -116,9 +116,7 @@ def python_findings(
         content = _parse_json(data, source)
         try:
             advisory = _Advisory.model_validate(content)
-            python_entries = [
-                entry for entry in advisory.affected if entry.package and entry.package.ecosystem == _ECOSYSTEM
-            ]
+            python_entries = [row for row in advisory.affected if row.package and row.package.ecosystem == _ECOSYSTEM]
             if not python_entries:
                 continue
             count += 1

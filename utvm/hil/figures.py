@@ -100,9 +100,7 @@ def present_figures(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
 
 def figures_line(figures: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{figure.format(figures[figure.name])} {figure.title}"
-        for figure in FIGURES
-        if figures.get(figure.name) is not None
+        f"{row.format(figures[row.name])} {row.title}" for row in FIGURES if figures.get(row.name) is not None
     )
 
 

@@ -320,10 +320,8 @@ class HilRun:
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         finished = {case.node for case in self._cases}
-        reason = first_line(trouble) or "the run stopped before it"
-        missing = (
-            CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, reason) for item in items if item.nodeid not in finished
-        )
+        why = first_line(trouble) or "the run stopped before it"
+        missing = (CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, why) for item in items if item.nodeid not in finished)
         if unmodelled := self.holder.unmodelled:
             statistics.append(("peripherals without a model", unmodelled))
         if (clock := self.holder.clock_hz) and clock != self.holder.board.clock_hz:

@@ -51,19 +51,17 @@ def parse_registers(document: str, read_annex: Callable[[str], str]) -> tuple[Re
     return tuple(sorted(registers, key=lambda register: register.number))
 
 
-def _collect_registers(
-    element: ElementTree.Element, read_annex: Callable[[str], str], registers: list[Register]
-) -> None:
+def _collect_registers(element: ElementTree.Element, read_annex: Callable[[str], str], found: list[Register]) -> None:
     for child in element:
         try:
             if child.tag == _XI_INCLUDE:
-                _collect_registers(_parse(read_annex(child.attrib["href"])), read_annex, registers)
+                _collect_registers(_parse(read_annex(child.attrib["href"])), read_annex, found)
             elif child.tag == "reg":
-                following = registers[-1].number + 1 if registers else 0
+                following = found[-1].number + 1 if found else 0
                 number = int(child.get("regnum") or following)
-                registers.append(Register(child.attrib["name"], number, int(child.attrib["bitsize"])))
+                found.append(Register(child.attrib["name"], number, int(child.attrib["bitsize"])))
             else:
-                _collect_registers(child, read_annex, registers)
+                _collect_registers(child, read_annex, found)
         except (KeyError, ValueError) as error:
             raise DescriptionError(f"a register without its {error}") from error
 

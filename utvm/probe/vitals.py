@@ -168,11 +168,7 @@ class ProbeChannel:
 
     def __init__(self, probe: Probe, interface: Any) -> None:
         self.probe = probe
-        bulk = [
-            endpoint
-            for endpoint in interface
-            if usb.util.endpoint_type(endpoint.bmAttributes) == usb.util.ENDPOINT_TYPE_BULK
-        ]
+        bulk = [item for item in interface if usb.util.endpoint_type(item.bmAttributes) == usb.util.ENDPOINT_TYPE_BULK]
         self._out, self._in = (
             next(endpoint for endpoint in bulk if usb.util.endpoint_direction(endpoint.bEndpointAddress) == direction)
             for direction in (usb.util.ENDPOINT_OUT, usb.util.ENDPOINT_IN)

@@ -162,11 +162,7 @@ def _check_extents(path: Path, board: boards.Board) -> None:
     with path.open("rb") as file:
         elf = ELFFile(file)
         ends = [segment["p_offset"] + segment["p_filesz"] for segment in elf.iter_segments()]
-        ends += [
-            section["sh_offset"] + section["sh_size"]
-            for section in elf.iter_sections()
-            if section["sh_type"] != "SHT_NOBITS"
-        ]
+        ends += [part["sh_offset"] + part["sh_size"] for part in elf.iter_sections() if part["sh_type"] != "SHT_NOBITS"]
         if misfit := _misfit(elf, board):
             raise ConfigError(f"{path}: {misfit}", "build it for this board, or name the board that it is for")
         if elf["e_type"] == "ET_REL":

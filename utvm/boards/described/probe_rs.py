@@ -60,9 +60,7 @@ def _chip(path: Path, family: dict[str, Any], variant: dict[str, Any]) -> Chip:
 
 
 def _memory(family: dict[str, Any], variant: dict[str, Any], core: str) -> Iterator[ChipMemory]:
-    algorithms = {
-        algorithm["name"]: algorithm["flash_properties"] for algorithm in family.get("flash_algorithms") or ()
-    }
+    algorithms = {row["name"]: row["flash_properties"] for row in family.get("flash_algorithms") or ()}
     known = [algorithms[name] for name in variant.get("flash_algorithms") or () if name in algorithms]
     for number, piece in enumerate(variant["memory_map"]):
         # The kind is a tag; in older files, it is the only key.

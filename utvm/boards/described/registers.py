@@ -50,9 +50,7 @@ def refine(chip: Chip, path: Path) -> Chip:
 
 def peripherals_of(root: Element) -> str:
     """The text of an SVD file's peripherals; empty if it has none."""
-    elements = {
-        (element.findtext("name") or "").strip(): element for element in root.iterfind("peripherals/peripheral")
-    }
+    elements = {(item.findtext("name") or "").strip(): item for item in root.iterfind("peripherals/peripheral")}
     blocks = [block for name in elements if (block := _block(name, elements, _Defaults().of(root)))]
     return text_of(root.findtext("name") or "chip", blocks) if blocks else ""
 

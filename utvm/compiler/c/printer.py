@@ -124,9 +124,7 @@ class _FunctionPrinter:
 
     def _sharing(self) -> list[bool]:
         attributes = self._function.attrs
-        distances = (
-            [int(attribute) for attribute in attributes[OVERLAP]] if attributes and OVERLAP in attributes else []
-        )
+        distances = [int(value) for value in attributes[OVERLAP]] if attributes and OVERLAP in attributes else []
         sharing = [distance >= 0 for distance in distances]
         others = len(self._function.params) - len(sharing) - 1
         return [*sharing, *[False] * others, any(sharing)]

@@ -294,9 +294,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
 
     def _call_graphs(self, op: OperatorView) -> Any:
         graph = self.subgraph.record
-        types = [
-            relax.TensorType(graph.tensors[number].shape, graph.tensors[number].dtype) for number in op.record.outputs
-        ]
+        types = [relax.TensorType(graph.tensors[at].shape, graph.tensors[at].dtype) for at in op.record.outputs]
         operands = relax.Tuple([self.get_expr(number) for number in op.record.inputs])
         return relax.op.call_dps_packed(
             _control_name(graph, op.record), operands, types if len(types) > 1 else types[0]

@@ -36,8 +36,6 @@ class Kernel:
 
 def kernels() -> tuple[Kernel, ...]:
     """Return all rows, ordered by file name. Imports TVM."""
-    modules = [
-        importlib.import_module(f"{__name__}.{module_info.name}") for module_info in pkgutil.iter_modules(__path__)
-    ]
+    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     rows = [getattr(module, "KERNEL", None) for module in modules]
     return tuple(row for row in rows if isinstance(row, Kernel))

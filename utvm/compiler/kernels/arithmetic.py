@@ -53,9 +53,7 @@ def narrow_multiplier(real: float) -> tuple[int, int]:
 def broadcast(tensor: Any, at: Sequence[Any]) -> Any:
     """Return the operand's element for an index of the result, which may have more or longer axes."""
     own = list(at)[len(at) - len(tensor.shape) :]
-    return tensor[
-        tuple(number(0) if int(extent) == 1 else place for place, extent in zip(own, tensor.shape, strict=True))
-    ]
+    return tensor[tuple(number(0) if int(extent) == 1 else at for at, extent in zip(own, tensor.shape, strict=True))]
 
 
 def expand_helpers(function: Any, helpers: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Any:

@@ -326,9 +326,7 @@ def _plain(record: Convolution, factors: npt.NDArray[np.float32] | None = None) 
     weights = te.placeholder(record.weights.shape, str(record.weights.dtype), "weights")
     tables = (record.bias, *channels_of(record)) if factors is None else (record.bias, factors)
     names = ("bias", "factors", "shifts")
-    per_channel = [
-        te.placeholder((outputs,), str(table.dtype), name) for table, name in zip(tables, names, strict=False)
-    ]
+    per_channel = [te.placeholder((outputs,), str(data.dtype), name) for data, name in zip(tables, names, strict=False)]
     bias, scale, *shifts = per_channel
     copies = outputs // channels
 

@@ -197,9 +197,7 @@ def _with_local_stages(function: Any) -> Any:
     plan = s_tir.Schedule(function)
     output = plan.get_sblock("output")
     loops = plan.get_loops(output)
-    stages = [
-        block for block in plan.get_child_blocks(plan.get_sblock("root")) if plan.get(block).name_hint != "output"
-    ]
+    stages = [part for part in plan.get_child_blocks(plan.get_sblock("root")) if plan.get(part).name_hint != "output"]
     for stage in reversed(stages if loops else []):
         plan.compute_at(stage, loops[-1])
         plan.set_scope(stage, 0, "local")

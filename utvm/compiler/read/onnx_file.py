@@ -378,9 +378,7 @@ def _describe_type(kind: onnx.TypeProto) -> str:
     if kind.WhichOneof("value") != "tensor_type" or tensor.elem_type not in onnx.TensorProto.DataType.values():
         return "a value that is not a tensor"
     name = str(onnx.TensorProto.DataType.Name(tensor.elem_type)).lower()
-    extents = [
-        extent.dim_value if extent.HasField("dim_value") else extent.dim_param or "?" for extent in tensor.shape.dim
-    ]
+    extents = [size.dim_value if size.HasField("dim_value") else size.dim_param or "?" for size in tensor.shape.dim]
     text = ", ".join(map(str, extents))
     return f"{ {'float': 'float32', 'double': 'float64'}.get(name, name) }[{text}]"
 

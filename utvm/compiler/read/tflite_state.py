@@ -294,9 +294,7 @@ def _inline(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], origi
 
     moved = [
         replace(
-            operator,
-            inputs=tuple(map(outside, operator.inputs)),
-            outputs=tuple(outside(number) for number in operator.outputs),
+            operator, inputs=tuple(map(outside, operator.inputs)), outputs=tuple(outside(at) for at in operator.outputs)
         )
         for operator in branch.operators
     ]

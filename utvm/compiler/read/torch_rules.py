@@ -234,9 +234,7 @@ def _linear(value: Any, size: Any, align_corners: bool, factors: Any = None) -> 
         place = (place if align_corners else place - 0.5).clamp(0, extent - 1)
         low = place.floor()
         share = (place - low).reshape([-1, *[1] * (value.dim() - 1 - axis)])
-        first, second = (
-            value.index_select(axis, (low + step).clamp(max=extent - 1).to(torch.int64)) for step in (0, 1)
-        )
+        first, second = (value.index_select(axis, (low + by).clamp(max=extent - 1).to(torch.int64)) for by in (0, 1))
         value = first + (second - first) * share
     return value
 

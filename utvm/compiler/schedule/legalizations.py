@@ -78,9 +78,7 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
 
 def _spread_along(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
     rank = len(tensor.shape)
-    return [
-        0 if int(extent) == 1 else item for extent, item in zip(tensor.shape, place[len(place) - rank :], strict=True)
-    ]
+    return [0 if int(size) == 1 else item for size, item in zip(tensor.shape, place[len(place) - rank :], strict=True)]
 
 
 def _legalize(

@@ -218,9 +218,7 @@ def _reads_elements(expression: Any) -> bool:
 
 def _with_whole_tensors(function: Any) -> Any:
     """Set each tensor's offset to zero: some of TVM's operators leave it open."""
-    offsets = {
-        hash(parameter.elem_offset) for parameter in function.params if isinstance(parameter.elem_offset, tvm.ir.Var)
-    }
+    offsets = {hash(param.elem_offset) for param in function.params if isinstance(param.elem_offset, tvm.ir.Var)}
     if not offsets:
         return function
 
@@ -242,13 +240,9 @@ def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     scheduled = {name: _arrange(function, target) for name, function in functions.items() if name not in own}
     if not target.unchecked:
         scheduled = {name: with_checked_indices(function) for name, function in scheduled.items()}
-    scheduled = {
-        name: function.with_attr({"global_symbol": name, "target": C_TARGET}) for name, function in scheduled.items()
-    }
+    scheduled = {name: body.with_attr({"global_symbol": name, "target": C_TARGET}) for name, body in scheduled.items()}
     module = _passes()(tvm.IRModule(scheduled))
-    module = tvm.IRModule(
-        {variable: _name_floor_divisions(function) for variable, function in module.functions.items()}
-    )
+    module = tvm.IRModule({key: _name_floor_divisions(function) for key, function in module.functions.items()})
     functions_of_c = tirx.transform.LowerIntrin()(module).functions.items()
     lowered = own | {variable.name_hint: with_defined_casts(function) for variable, function in functions_of_c}
     return {name: lowered[name] for name in functions}

@@ -270,9 +270,7 @@ def network_address() -> str:
             return str(IPv4Network(own, strict=False))
     output = run_tool(["ip", "-4", "-json", "route", "show", "table", "all"], error=ProvisionError)
     addresses = [
-        IPv4Network(route["dst"], strict=False)
-        for route in json.loads(output)
-        if re.match(r"[0-9.]+(/\d+)?$", route["dst"])
+        IPv4Network(row["dst"], strict=False) for row in json.loads(output) if re.match(r"[0-9.]+(/\d+)?$", row["dst"])
     ]
     for network in _NETWORKS:
         if not any(network.overlaps(other) for other in addresses):

@@ -75,9 +75,7 @@ class FaultRecord:
         status, rest = rest[:_STATUS_WORDS], rest[_STATUS_WORDS:]
         valid, program, step, stack_bytes, stack, *values, text = rest
         registers = {
-            name: value
-            for name, value in zip(core.registers, values, strict=False)
-            if valid or name == core.stack_pointer
+            key: value for key, value in zip(core.registers, values, strict=False) if valid or key == core.stack_pointer
         }
         return cls(
             core.meaning(exception, status),

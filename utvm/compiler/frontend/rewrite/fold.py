@@ -90,9 +90,7 @@ def saturate(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 def _grows(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
     sizes = [
-        math.prod(extent.dim_value for extent in types[name].tensor_type.shape.dim)
-        for name in node.output
-        if name in types
+        math.prod(size.dim_value for size in types[name].tensor_type.shape.dim) for name in node.output if name in types
     ]
     return any(size > _MAX_ELEMENTS for size in sizes)
 

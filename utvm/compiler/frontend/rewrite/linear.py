@@ -76,9 +76,7 @@ def _ends(graph: RuleGraph, node: RuleNode, axes: list[int], rank: int) -> list[
 
 def _plan(node: RuleNode, extents: list[int], scales: Any, sizes: Any) -> list[tuple[int, float]]:
     if not sizes.size:
-        return [
-            (math.floor(extent * float(scale)), float(scale)) for extent, scale in zip(extents, scales, strict=True)
-        ]
+        return [(math.floor(size * float(scale)), float(scale)) for size, scale in zip(extents, scales, strict=True)]
     policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
     ratios = [int(size) / extent for size, extent in zip(sizes, extents, strict=True)]
     if policy == "stretch":

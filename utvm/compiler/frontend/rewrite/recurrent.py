@@ -162,13 +162,11 @@ def _direction(
     return _steps(cell, kind.step, (state(node.input(5)), memory), backwards, lengths)
 
 
-def _steps(
-    cell: _Direction, step: _Step, begin: tuple[str, str], backwards: bool, lengths: Any
-) -> tuple[str, str, str]:
+def _steps(cell: _Direction, step: _Step, begin: tuple[str, str], reverse: bool, lengths: Any) -> tuple[str, str, str]:
     graph, (hidden, memory) = cell.graph, begin
     length = len(cell.steps)
     rows = [""] * length
-    for place in range(length - 1, -1, -1) if backwards else range(length):
+    for place in range(length - 1, -1, -1) if reverse else range(length):
         new_hidden, new_memory = step(cell, cell.steps[place], hidden, memory)
         row = new_hidden
         if (lengths <= place).any():

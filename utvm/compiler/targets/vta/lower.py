@@ -327,9 +327,7 @@ class _Function:
         body = self._statement(self._function.body)
         if self._loaded & self._stored:
             raise CompileError("VTA: a buffer in DRAM is both stored and loaded, and nothing waits for the store")
-        return self._function.with_body(
-            tirx.stmt_seq(*(self._map(parameter) for parameter in self._function.params), body)
-        )
+        return self._function.with_body(tirx.stmt_seq(*(self._map(param) for param in self._function.params), body))
 
     def _map(self, parameter: Any) -> Any:
         size = int(tvm.DataType(str(parameter.dtype)).bits) // 8
