@@ -38,6 +38,7 @@ class Shape:
     Attributes:
         largest: the largest magnitude of a weight.
         relu: the lowest output is the zero point, as after a ReLU.
+        groups: of channels, with zero weights between them.
     """
 
     height: int = 6
@@ -53,6 +54,7 @@ class Shape:
     clamped: bool = False
     largest: int = 127
     relu: bool = False
+    groups: int = 1
 
     @property
     def is_legal(self) -> bool:
@@ -80,11 +82,13 @@ def random_record(shape: Shape, seed: int) -> Convolution:
     if shape.residual:
         parts = [rescale(1, -1, 1), rescale(1, -1, 1), rescale(1, -20, -18)]
         residual = Residual(zero(), zero(), *parts, zero() // 4, *limits)
+    weights = generator.integers(-shape.largest, min(shape.largest, 127) + 1, (outputs, *shape.filter, depth))
+    if shape.groups > 1:
+        own, other = (np.arange(count) * shape.groups // count for count in (outputs, depth))
+        weights *= (own[:, None] == other)[:, None, None]
     return Convolution(
         (shape.height, shape.width, shape.channels),
-        generator.integers(-shape.largest, min(shape.largest, 127) + 1, (outputs, *shape.filter, depth)).astype(
-            np.int8
-        ),
+        weights.astype(np.int8),
         generator.integers(-3000, 3000, outputs).astype(np.int32),
         shape.strides,
         shape.dilation,

@@ -97,35 +97,45 @@ def test_winograd_breaks_only_rules_with_a_reason(tmp_path: Path) -> None:
     builder.tensor("u", (1, 5), "int8", scale=0.05)
     builder.tensor("matrix", (5, 6), "int8", np.arange(30) - 15, scale=0.01)
     builder.operator("FULLY_CONNECTED", ["v", "matrix", None], ["u"])
-    model = from_tflite(builder.finish(["x", "v"], ["z", "d", "u"]), "m")
+    builder.tensor("two", (1, 2), "int8", scale=0.05)
+    builder.tensor("rows", (2, 6), "int8", np.arange(12) - 6, scale=0.01)
+    builder.operator("FULLY_CONNECTED", ["v", "rows", None], ["two"])
+    model = from_tflite(builder.finish(["x", "v"], ["z", "d", "u", "two"]), "m")
     library = compile_model(model, target=Target(extensions=("dsp",)))
     sources = write_sources(library, tmp_path)
     text = "".join(path.read_text() for path in sources)
-    assert all(
-        f" {name}(" in text for name in ("winograd_strip", "dsp_tile", "dsp_dense", "hold_words", "add_products")
-    )
+    helpers = ("winograd_strip", "dsp_tile", "dsp_dense", "dsp_few", "hold_words", "add_products")
+    assert all(f" {name}(" in text for name in helpers)
     assert_explained(misra_counts(sources, [tmp_path]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("extension", "width", "helpers"),
-    [("mve", 8, ("vector_lanes", "vector_depthwise", "vector_tiles")), ("plain", 2, ("depthwise_narrow",))],
+    [
+        ("mve", 8, ("vector_lanes", "vector_depthwise", "vector_tiles")),
+        ("plain", 2, ("depthwise_narrow", "depthwise_image", "dense_pairs", "dense_two")),
+    ],
 )
-def test_depthwise_kernels_break_only_rules_with_a_reason(
+def test_kernels_break_only_rules_with_a_reason(
     extension: str, width: int, helpers: tuple[str, ...], tmp_path: Path
 ) -> None:
     """The forms of MVE and of NEON are in the same file."""
     builder = Builder()
     for name, depth in (("x", 8), ("y", 8), ("z", 3), ("d", 8), ("e", 8)):
-        builder.tensor(name, (1, 8, width, depth), "int8", scale=0.05)
+        builder.tensor(name, (1, 8, width, depth), "int8", scale=0.05, zero_point=-128 if name == "d" else 0)
+    builder.tensor("v", (1, 6), "int8", scale=0.05)
+    for outputs in (12, 2):
+        builder.tensor(f"u{outputs}", (1, outputs), "int8", scale=0.05)
+        builder.tensor(f"w{outputs}", (outputs, 6), "int8", np.arange(6 * outputs) - 30, scale=0.01)
+        builder.operator("FULLY_CONNECTED", ["v", f"w{outputs}", None], [f"u{outputs}"])
     for name, shape in (("w", (8, 3, 3, 8)), ("pixel", (3, 1, 1, 8)), ("small", (1, 3, 3, 8)), ("large", (1, 5, 5, 8))):
         builder.tensor(name, shape, "int8", np.arange(np.prod(shape)) % 127 - 60, scale=0.01)
     builder.operator("CONV_2D", ["x", "w", None], ["y"], padding="SAME")
     builder.operator("CONV_2D", ["y", "pixel", None], ["z"], padding="SAME")
     builder.operator("DEPTHWISE_CONV_2D", ["x", "small", None], ["d"], padding="SAME")
     builder.operator("DEPTHWISE_CONV_2D", ["x", "large", None], ["e"], padding="SAME")
-    model = from_tflite(builder.finish(["x"], ["z", "d", "e"]), "m")
+    model = from_tflite(builder.finish(["x", "v"], ["z", "d", "e", "u12", "u2"]), "m")
     library = compile_model(model, target=Target(extensions=(extension,)))
     sources = write_sources(library, tmp_path)
     text = "".join(path.read_text() for path in sources)

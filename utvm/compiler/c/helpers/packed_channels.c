@@ -65,10 +65,11 @@
         weights += 8; \
     }
 
-/* Computes all channels of up to four pixels. columns: [length][2] words, each of two pixels' values: the first, and
+/* Computes all channels of up to four pixels. columns: [][2] words, each of two pixels' values: the first, and
  * the second times 2^16, so that a product with a word is two products; 2, 4 or 8 of them are added in 16 bits, as a
- * channel's group says, 1, 2 or 3. length is a multiple of 8. weights: [channels][length]. scales: [channels][4]: bias
- * with the input's zero point, multiplier, offset, and shift with the group times 256. zero: of the output. */
+ * channel's group says, 1, 2 or 3. weights: [channels][length], from the first word of a channel on; length is a multiple
+ * of 8. scales: [channels][4]: bias with the input's zero point, multiplier, offset, and shift with an eighth of the
+ * first word's number times 256 and the group times 2^24. zero: of the output. */
 static inline void packed_channels(
     int8_t *output, const int32_t *columns, const int8_t *weights, int32_t length, const int32_t *scales,
     int32_t channels, int32_t pixels, int32_t low, int32_t high, int32_t zero)
@@ -77,14 +78,15 @@ static inline void packed_channels(
     const bool tail = (length & 8) != 0;
     for (const int8_t *last = output + channels; output != last; ++output) {
         const int8_t *const end = weights + (length & ~15);
-        const int32_t *column = columns;
-        const int32_t group = scales[3] >> 8;
+        const int32_t *column = columns + (scales[3] >> 8 & 0xffff) * 16;
+        const int32_t group = scales[3] >> 24;
         int32_t half = 0x8000;
         int32_t first, second, weight, one, other;
-        uint32_t even = 0;
-        int32_t odd = 0;
-        uint32_t even_next = 0;
-        int32_t odd_next = 0;
+        const int32_t bias = scales[0];
+        uint32_t even = (uint32_t)bias * 0x10001u - ((uint32_t)(length >> group) << 15);
+        int32_t odd = bias;
+        uint32_t even_next = even;
+        int32_t odd_next = bias;
         PACKED_HELD(half)
         if (group == 3) {
             PACKED_ALL(3)
@@ -93,25 +95,28 @@ static inline void packed_channels(
         } else {
             PACKED_ALL(1)
         }
-        const uint32_t added = (uint32_t)(length >> group) << 15;
-        even -= ((uint32_t)odd << 16) + added;
-        even_next -= ((uint32_t)odd_next << 16) + added;
+        even -= (uint32_t)odd << 16;
+        even_next -= (uint32_t)odd_next << 16;
         if (folded) {
-            const int32_t bias = scales[0];
             const int32_t multiplier = scales[1];
             const int32_t offset = scales[2];
             const int32_t shift = scales[3] & 31;
             int8_t *to = output;
-            *to = (int8_t)saturate_int8(scale_folded((int32_t)even + bias, multiplier, offset, shift));
+            *to = (int8_t)saturate_int8(scale_folded((int32_t)even, multiplier, offset, shift));
             to += channels;
-            *to = (int8_t)saturate_int8(scale_folded(odd + bias, multiplier, offset, shift));
+            *to = (int8_t)saturate_int8(scale_folded(odd, multiplier, offset, shift));
             to += channels;
-            *to = (int8_t)saturate_int8(scale_folded((int32_t)even_next + bias, multiplier, offset, shift));
+            *to = (int8_t)saturate_int8(scale_folded((int32_t)even_next, multiplier, offset, shift));
             to += channels;
-            *to = (int8_t)saturate_int8(scale_folded(odd_next + bias, multiplier, offset, shift));
+            *to = (int8_t)saturate_int8(scale_folded(odd_next, multiplier, offset, shift));
         } else {
             const int32_t sums[4] = {(int32_t)even, odd, (int32_t)even_next, odd_next};
-            scaled_pixels(output, sums, scales, channels, pixels, low, high);
+            int8_t *to = output;
+            for (int32_t pixel = 0; pixel < pixels; ++pixel) {
+                const int32_t value = scale_signed(sums[pixel], scales[1], scales[2], scales[3] & 31);
+                *to = (int8_t)(value < low ? low : value > high ? high : value);
+                to += channels;
+            }
         }
         scales += 4;
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from utvm.compiler.kernels import functions, records
 from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
-from utvm.compiler.kernels.cores.packed import make_narrow, make_packed_operator
+from utvm.compiler.kernels.cores.packed import make_dense_pairs, make_narrow, make_packed_operator
 from utvm.compiler.kernels.cores.vectors import make_lanes, make_with_vectors
 from utvm.compiler.kernels.cores.winograd import make_with_winograd
 from utvm.compiler.target import Goal, Target
@@ -37,6 +37,7 @@ _MVE = frozenset({"mve"})
 _NEON = frozenset({"neon"})
 
 _make_with_mve, _make_with_neon = (functools.partial(make_with_vectors, alone=alone) for alone in (True, False))
+_make_large_filters, _make_few = (functools.partial(make_narrow, large=large) for large in (True, False))
 _make_large = functools.partial(make_with_winograd, thrifty=False)
 
 
@@ -64,8 +65,10 @@ KERNELS = (
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),
     CoreKernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
+    CoreKernel("plain C: two channels in a word", _ANY, False, make_dense_pairs, 2.1, ("balance", "speed")),
     CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed_operator, 2.1),
-    CoreKernel("plain C: rows of a few pixels", _ANY, True, make_narrow, 5.0),
+    CoreKernel("plain C: large filters from the image", _ANY, True, _make_large_filters, 5.0, ("balance", "speed")),
+    CoreKernel("plain C: rows of a few pixels", _ANY, True, _make_few, 5.0),
     CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed_operator, 5.0),
 )
 """In order of preference: the first that the core supports and that fits the record is chosen."""

@@ -62,6 +62,8 @@ def clamp(record: Convolution, output: Any, count: Any) -> None:
 
 def _dense(record: Convolution, table: Int32, dual: bool) -> Operator:
     channels, length = len(record.bias), record.weights[0].size
+    if channels <= 2:
+        return _few(record, _stream(record, table, 2, 2), length)
     form = int(_can_share(record))
     stream = _stream(record, table, 4, form)
     count = -(-length // 4) * 4
@@ -81,6 +83,15 @@ def _dense(record: Convolution, table: Int32, dual: bool) -> Operator:
     own = {"values": (count // 2, "int32")} | ({"last": (4, "int8")} if rest else {})
     overlap = (distance(record, 1),)
     return operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, own, 1, all_channels)
+
+
+def _few(record: Convolution, stream: Int32, length: int) -> Operator:
+    def all_channels(_: Any, output: Any, at: Pointers) -> None:
+        more = [len(record.bias), length, record.low, record.high]
+        call_helper("dsp_few", output.access_ptr("w"), at["data"], at["stream"], *more)
+
+    overlap = (distance(record, 1),)
+    return operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, {}, 1, all_channels)
 
 
 def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) -> Operator | None:

@@ -22,7 +22,9 @@ from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, ch
 
 _PIXELS = 4
 _NARROW = (8, 7, 6, 5, 4)  # Widths of a block of a depthwise row if memory counts, in pixels.
-_FEW = 2  # Pixels of a row that do not justify copying it.
+_FEW = 4  # Pixels of a small image that do not justify copying it.
+_SMALL = 1024  # Bytes of a channel's image that is copied as a whole.
+_MANY = 12  # Channels that justify expanding a dense layer's values.
 _UNROLLED = 8  # A channel's weights are padded to a multiple of it.
 _REACH = 255  # If the magnitudes of the weights sum to at most this, the sum of products fits 16 bits.
 
@@ -34,24 +36,54 @@ def make_packed_operator(record: Convolution) -> Operator | None:
         return None
     if record.depthwise:
         return _depthwise(*settled)
-    if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
+    if _is_dense(record):
         return _dense(*settled)
     return _convolution(*settled)
 
 
+def _is_dense(record: Convolution) -> bool:
+    return record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None
+
+
+def make_dense_pairs(record: Convolution) -> Operator | None:
+    """Make a dense operator of which a multiplication computes two channels, or return None; it needs more memory."""
+    settled = settle_with_offset(record)
+    channels, length = len(record.weights), record.weights[0].size
+    if settled is None or record.depthwise or not _is_dense(record) or 2 < channels < _MANY:
+        return None
+    record, table = settled
+    weights = np.zeros((-(-channels // 4) * 4, -(-length // 4) * 4), np.int32)
+    weights[:channels, :length] = record.weights.reshape(channels, length)
+    if np.abs(weights).reshape(-1, 2).sum(axis=1).max() > _REACH:
+        return None
+    if channels <= 2:
+        return _dense_operator(record, table, "dense_two", weights[0] + (weights[1] << 16))
+    return _dense_operator(record, table, "dense_pairs", _words(weights ^ 128), 2 * weights.shape[1])
+
+
 def _dense(record: Convolution, table: Int32) -> Operator:
+    channels, length = len(record.weights), record.weights[0].size
+    weights = np.zeros((-(-channels // 4) * 4, length), np.int32)
+    weights[:channels] = record.weights.reshape(channels, length)
+    return _dense_operator(record, table, "dense_fours", _words(weights))
+
+
+def _words(weights: Int32) -> Int32:
+    fours = weights.astype(np.uint8).reshape(-1, 4, weights.shape[1]).transpose(0, 2, 1)
+    return np.ascontiguousarray(fours).view("<i4").astype(np.int32)
+
+
+def _dense_operator(record: Convolution, table: Int32, helper: str, words: Int32, scratch: int = 0) -> Operator:
     length, channels = record.weights[0].size, len(record.weights)
-    fours = np.zeros((-(-channels // 4), 4, length), np.int8)
-    fours.reshape(-1, length)[:channels] = record.weights.reshape(channels, length)
-    words = np.ascontiguousarray(fours.transpose(0, 2, 1)).view("<i4").astype(np.int32)
     constants: dict[str, npt.NDArray[Any]] = {"words": words.ravel(), "scales": table.ravel()}
+    own = {"values": (scratch, "int32")} if scratch else {}
 
     def all_channels(_: Any, output: Any, at: Pointers) -> None:
-        read = [at["data"], length, at["words"], at["scales"]]
-        call_helper("dense_fours", output.access_ptr("w"), *read, channels, record.low, record.high)
+        read = [at["data"], length, at["words"], at["scales"], channels, record.low, record.high]
+        call_helper(helper, output.access_ptr("w"), *read, *(at[name] for name in own))
 
-    overlap = (distance(record, 1, reads_again=True),)
-    return operator_of_steps(record, "conv2d_int8", overlap, constants, {}, 1, all_channels)
+    overlap = (distance(record, 1, reads_again=not scratch),)
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, 1, all_channels)
 
 
 def _convolution(record: Convolution, table: Int32) -> Operator | None:
@@ -60,18 +92,19 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         # Each window becomes a pixel of one row, so that no tile spans two rows.
         record = replace(record, input_shape=(1, rows * columns, depth))
     height, width, channels = record.output_shape
-    weights = _padded_weights(record.weights.reshape(channels, -1))
+    padded = _padded_weights(record.weights.reshape(channels, -1))
+    weights, begin = _span(padded)
     together = _groups(weights)
     tables = None if record.residual is None else residual_tables(record.residual)
     if together is None or (record.residual is not None and tables is None):
         return None
-    table[:, 3] += together << 8
+    table[:, 3] += (together << 24) + (begin // _UNROLLED << 8)
     constants: dict[str, npt.NDArray[Any]] = {"weights": weights.ravel(), "scales": table.ravel()}
     constants["geometry"] = geometry(record)
     if tables is not None:
         constants["tables"] = tables
     pixels, length = height * width, weights.shape[1]
-    own = {"columns": (2 * length, "int32")}
+    own = {"columns": (2 * padded.shape[1], "int32")}
     if tables is not None:
         own["result"] = (_PIXELS * channels, "int8")
 
@@ -83,7 +116,7 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         place = [tirx.floordiv(first, width), tirx.floormod(first, width), count]
         limits = [record.low, record.high, record.output_zero]
         target = at.get("result", to)
-        call_helper("convolve_tile", target, *read, *place, at["weights"], at["scales"], channels, *limits)
+        call_helper("convolve_tile", target, *read, *place, at["weights"], length, at["scales"], channels, *limits)
         if tables is not None:
             other = at.to("other", first * channels)
             call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
@@ -101,17 +134,44 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
     constants["geometry"] = geometry(record)
     # A layer that does not shrink its input gains too little to be worth the time.
     narrow = next((item for item in _NARROW if width % item == 0 and record.strides[0] > 1), width)
-    return with_forms([_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))])
+    forms = [_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))]
+    image = _image(record, constants) if _is_usual(record) else None
+    return with_forms([image, *forms] if image else forms)
 
 
-def make_narrow(record: Convolution) -> Operator | None:
-    """Make a depthwise operator that copies nothing, for rows of a few pixels, or return None."""
+def _is_nine(record: Convolution) -> bool:
+    return record.weights.shape[1:3] == (3, 3) and record.dilation == (1, 1)
+
+
+def _is_usual(record: Convolution) -> bool:
+    """Whether a depthwise record is one of 3x3 taps side by side, with the limits of int8."""
+    return _is_nine(record) and (record.output_zero, record.low, record.high) == (-128, -128, 127)
+
+
+def _image(record: Convolution, constants: Mapping[str, npt.NDArray[Any]]) -> Operator | None:
+    height, width, channels = record.output_shape
+    rows, pitch = ((item - 1) * step + 3 for item, step in zip((height, width), record.strides, strict=True))
+    if rows * pitch > _SMALL or channels != record.input_shape[2]:
+        return None
+
+    def image(_: Any, output: Any, at: Pointers) -> None:
+        read = [at[item] for item in ("data", "geometry", "plane", "weights", "scales")]
+        call_helper("depthwise_image", output.access_ptr("w"), *read, height, rows, pitch)
+
+    own = {"plane": (rows * pitch, "int8")}
+    overlap = (channelwise(record, height * width),)
+    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, 1, image)
+
+
+def make_narrow(record: Convolution, large: bool) -> Operator | None:
+    """Make a depthwise operator that copies nothing, or return None: for rows of a few pixels, or ``large`` filters."""
     settled = settle_with_offset(record)
     (height, width, channels), inputs = record.output_shape, record.input_shape[2]
     if settled is None or channels % 4 or inputs != channels or record.residual is not None:
         return None
-    if width > _FEW and record.weights.shape[2] <= width:
-        return None  # Most of the filter is read: a channel's copied rows are faster.
+    few = width <= 2 or record.weights.shape[2] > width
+    if (_is_usual(record) and height * width > _FEW) or not (few or (large and not _is_nine(record))):
+        return None  # A copy of a channel is faster.
     record, table = settled
     table[:, 0] += record.input_zero * record.weights.sum(axis=(1, 2, 3), dtype=np.int32)
     words = np.ascontiguousarray(record.weights.reshape(channels // 4, 4, -1).transpose(0, 2, 1)).view("<i4")
@@ -151,6 +211,16 @@ def _padded_weights(weights: Int8) -> Int8:
     padded = np.zeros((channels, -(-length // _UNROLLED) * _UNROLLED), np.int8)
     padded[:, :length] = weights
     return padded
+
+
+def _span(weights: Int8) -> tuple[Int8, Int32]:
+    """Cut the channels' weights to their longest part with values, as in groups; return them and its beginnings."""
+    some = np.asarray((weights.reshape(len(weights), -1, _UNROLLED) != 0).any(axis=-1))
+    some[~some.any(axis=-1), 0] = True
+    first, last = some.argmax(axis=1), some.shape[1] - some[:, ::-1].argmax(axis=1)
+    length = int((last - first).max()) * _UNROLLED
+    begin = np.minimum(first * _UNROLLED, weights.shape[1] - length).astype(np.int32)
+    return np.take_along_axis(weights, begin[:, None] + np.arange(length), axis=1), begin
 
 
 def _groups(weights: Int8) -> Int32 | None:
