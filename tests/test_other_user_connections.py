@@ -16,7 +16,7 @@ import pytest
 
 from utvm import boards
 from utvm.base.process.run import free_port
-from utvm.cli.board_gdb import READY
+from utvm.cli.board_run import READY
 from utvm.drivers import attach
 from utvm.paths import ROOT
 

@@ -34,8 +34,10 @@ _TABLES = {
     "board_show": [("board.show", "stm32f746"), ("board.detect",)],
     "cache": [("cache.prune", "--dry-run")],
     "firmware": [("firmware.size", _INT8, "--board", "stm32f746")],
-    "model_compare": [("model.compare", "LONG", "--boards", "host", "--output", "OUT/c.svg")],
-    "model_eval": [("model.eval", "LONG", "--board", "host", "--samples", _SAMPLES, "--labels")],
+    "model_eval": [
+        ("model.compare", "LONG", "--boards", "host", "--output", "OUT/c.svg"),
+        ("model.eval", "LONG", "--board", "host", "--samples", _SAMPLES, "--labels"),
+    ],
     "model_library": [
         ("model.report", "LONG", "--output", "OUT"),
         ("model.report", _INT8, "--board", "pynq-z1", "--set", "accelerator=all", "--output", "OUT"),

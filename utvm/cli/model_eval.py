@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``model.eval``: a model on many samples, its accuracy, and a bitwise comparison with another board."""
+"""``model.eval``: a model on many samples, its accuracy, and a bitwise comparison with another board.
+
+``model.compare``: models on boards, in one table and one picture.
+"""
 
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,32 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from models.catalogue import CATALOGUE
-from utvm import compiler, drivers, errors, selection
+from utvm import compiler, drivers, selection
 from utvm.base.storage.arrays import read_arrays
+from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.cli import choices, model_inputs, output
-from utvm.cli.compiling import compile_for, find, image_for, load_model, require_model_file
-from utvm.cli.output import show_progress
+from utvm.cli import choices, model_inputs
+from utvm.cli.compiling import check_counts, compile_for, find, image_for, load_model, require_model_file
+from utvm.cli.output import OUT, logs_of, say, show_progress
 from utvm.compiler import Library
 from utvm.compiler.library import Sample
 from utvm.compiler.read import evaluators
-from utvm.errors import ConfigError, ExitCode, did_you_mean
+from utvm.compiler.report import layers_of
+from utvm.errors import ConfigError, DoesNotFitError, ExitCode, did_you_mean
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, random_inputs, read_pictures, read_pixels
 from utvm.hil import figures, limits, report
-from utvm.session import RunResult
+from utvm.session import RunResult, board_holder, evaluation, profile, rpc
 from utvm.session.board_holder import open_session
-from utvm.session.evaluation import (
-    Confusion,
-    ErrorStatistics,
-    Mismatch,
-    as_samples,
-    compare,
-    confusion,
-    distance,
-    prediction,
-)
 
 _SAMPLES = 10
 _SEED = 0
@@ -80,24 +76,24 @@ def evaluate(request: choices.SampleChoice, where: selection.BoardSelection, val
     )
     runs = run_samples(where, library, samples, show=True)
     ours = [list(result.outputs) for result in runs.results]
-    evaluation: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     if labels:
-        matrix = confusion(ours, labels)
+        matrix = evaluation.confusion(ours, labels)
         print_confusion(matrix)
-        evaluation["accuracy"], evaluation["confusion"] = matrix.accuracy, matrix.counts.tolist()
+        measured["accuracy"], measured["confusion"] = matrix.accuracy, matrix.counts.tolist()
     if answers:
-        statistics = distance(ours, answers)
+        statistics = evaluation.distance(ours, answers)
         print_distance(request.reference, statistics, len(samples))
-        evaluation["reference"] = {"name": request.reference, **asdict(statistics)}
+        measured["reference"] = {"name": request.reference, **asdict(statistics)}
     _remember(request, runs, labels)
-    mismatches: list[Mismatch] = []
+    mismatches: list[evaluation.Mismatch] = []
     reference = None
     if other:
         reference = run_samples(other, library, samples, show=False)
         for number, (result, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
-            mismatches += compare(number, library.outputs, result.outputs, theirs.outputs)
+            mismatches += evaluation.compare(number, library.outputs, result.outputs, theirs.outputs)
         _print_verdict(runs, reference, mismatches)
-    output.OUT.results(_content(request, library, runs, reference, mismatches) | evaluation)
+    OUT.results(_content(request, library, runs, reference, mismatches) | measured)
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
@@ -105,7 +101,7 @@ def _remember(request: choices.SampleChoice, runs: Runs, labels: list[int]) -> N
     name = Path(request.model).stem
     summary = figures.summarise(name, runs.image, runs.results, executor="model.eval", labels=labels or None)
     if why := limits.remember_model(runs.identity, summary):
-        output.OUT.print(f"warning: {why}")
+        OUT.print(f"warning: {why}")
 
 
 def prepare(request: choices.SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
@@ -127,10 +123,10 @@ def prepare(request: choices.SampleChoice, board: Board) -> tuple[Library, list[
     library = compile_for(board, network.model)
     if entry.random and not weights:
         give = " (give a file with --set weights=FILE)" if entry.takes_weights else ""
-        output.OUT.print(f"weights: random, seed {_SEED}{give}")
+        OUT.print(f"weights: random, seed {_SEED}{give}")
     if arrays is not None:
         return library, _select_samples(request, library, arrays, network.read)
-    output.OUT.print("samples: the model's own (give yours with --inputs)")
+    OUT.print("samples: the model's own (give yours with --inputs)")
     return library, _check_enough(network.samples(request.count or _SAMPLES), request, request.model)
 
 
@@ -146,7 +142,7 @@ def _prepare_file(request: choices.SampleChoice, board: Board) -> tuple[Library,
     library = compile_for(board, load_model(request))
     if arrays is not None:
         return library, _select_samples(request, library, arrays)
-    output.OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
+    OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
     generator = np.random.default_rng(_SEED)
     return library, [random_inputs(library, generator) for _ in range(request.count or _SAMPLES)]
 
@@ -182,7 +178,7 @@ def _select_samples(
         if request.source.endswith(".csv"):
             arrays = {"": rows_as(arrays[""], tensor)}
         arrays = {name: as_integers(array, tensor) for name, array in arrays.items()}
-    samples = _check_enough(as_samples(arrays, library.inputs), request, request.source)
+    samples = _check_enough(evaluation.as_samples(arrays, library.inputs), request, request.source)
     return samples[: request.count]
 
 
@@ -203,9 +199,9 @@ def run_samples(where: selection.BoardSelection, library: Library, samples: list
 
     def describe(line: str) -> None:
         lines.append(line)
-        output.say(line)
+        say(line)
 
-    logs = output.logs_of("model.eval")
+    logs = logs_of("model.eval")
     results = []
     with show_progress("connecting and flashing") as step, open_session(reachable, image, logs, describe) as session:
         for number, sample in enumerate(samples):
@@ -213,13 +209,13 @@ def run_samples(where: selection.BoardSelection, library: Library, samples: list
             results.append(result)
             step(f"samples: {number + 1} of {len(samples)}")
             if show:
-                output.say(_line(number, result, reachable.board))
+                say(_line(number, result, reachable.board))
     # The last line describes the board; earlier ones name its holder.
     return Runs(reachable.board, lines[-1], reachable.identity, image, results)
 
 
 def _line(number: int, result: RunResult, board: Board) -> str:
-    predicted = prediction(result.outputs)
+    predicted = evaluation.prediction(result.outputs)
     message = "" if predicted is None else f"  predicted {predicted}"
     time = board.describe_time(result.count, result.unit)
     outputs = " ".join(np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs)
@@ -228,28 +224,32 @@ def _line(number: int, result: RunResult, board: Board) -> str:
     return f"sample {number}{message}{cost}  {outputs}"
 
 
-def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
+def _print_verdict(runs: Runs, reference: Runs, mismatches: list[evaluation.Mismatch]) -> None:
     count, ours, theirs = len(runs.results), runs.board.name, reference.board.name
     for mismatch in mismatches:
-        output.say(
+        say(
             f"MISMATCH in sample {mismatch.sample}: {printable(mismatch.output)}{list(mismatch.index)} "
             f"is {mismatch.value!r} on {ours}, {mismatch.expected!r} on {theirs}; "
             f"{mismatch.differing} of {mismatch.elements} elements differ"
         )
     differing = len({mismatch.sample for mismatch in mismatches})
     if differing:
-        output.OUT.print(f"{differing} of {count} samples differ between {ours} and {theirs}")
+        OUT.print(f"{differing} of {count} samples differ between {ours} and {theirs}")
     else:
-        output.OUT.print(f"{count} of {count} samples agree with {theirs}, bit for bit")
+        OUT.print(f"{count} of {count} samples agree with {theirs}, bit for bit")
 
 
 def _content(
-    request: choices.SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
+    request: choices.SampleChoice,
+    library: Library,
+    runs: Runs,
+    reference: Runs | None,
+    mismatches: list[evaluation.Mismatch],
 ) -> dict[str, Any]:
     def sample_content(result: RunResult) -> dict[str, Any]:
         time = runs.board.milliseconds(result.count, result.unit)
         return {
-            "prediction": prediction(result.outputs),
+            "prediction": evaluation.prediction(result.outputs),
             **result.count_by_unit,
             **({} if time is None else {"ms": time}),
             "outputs": {
@@ -274,31 +274,31 @@ def read_labels(path: str, count: int) -> list[int]:
     arrays = read_arrays(path)
     array = arrays.get("labels", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if array is None:
-        raise errors.ConfigError(f"{path}: has no array labels", f"it has: {', '.join(arrays)}")
+        raise ConfigError(f"{path}: has no array labels", f"it has: {', '.join(arrays)}")
     flat = array.ravel()
     if flat.dtype.kind not in "iuf" or (flat != np.floor(flat)).any():
-        raise errors.ConfigError(f"{path}: labels are the numbers of classes, from 0")
+        raise ConfigError(f"{path}: labels are the numbers of classes, from 0")
     if len(flat) < count:
-        raise errors.ConfigError(f"{path}: holds {len(flat)} labels, not {count}")
+        raise ConfigError(f"{path}: holds {len(flat)} labels, not {count}")
     return [int(label) for label in flat[:count]]
 
 
 def rows_as(numbers: npt.NDArray[Any], tensor: compiler.Tensor) -> npt.NDArray[Any]:
     """Return one sample per row of a CSV file, in the shape of an input and, unless quantised, its type."""
     if numbers.shape[1] != math.prod(tensor.shape):
-        raise errors.ConfigError(
+        raise ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
         )
     return model_inputs.convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
 
 
-def print_confusion(matrix: Confusion) -> None:
+def print_confusion(matrix: evaluation.Confusion) -> None:
     """Print the accuracy, the confusion matrix, and recall and precision of each class."""
     classes, total = len(matrix.counts), int(matrix.counts.sum())
-    output.OUT.print(f"accuracy {matrix.accuracy:.4f}, {int(np.trace(matrix.counts))} of {total}")
+    OUT.print(f"accuracy {matrix.accuracy:.4f}, {int(np.trace(matrix.counts))} of {total}")
     columns = range(classes) if classes <= _MAX_CLASSES else ()
     present = [kind for kind in range(classes) if matrix.counts[kind].any() or matrix.counts[:, kind].any()]
-    output.OUT.table(
+    OUT.table(
         ("class", *map(str, columns), "recall", "precision"),
         rows=[
             (str(kind), *(str(matrix.counts[kind, other]) for other in columns), _percent(matrix.recall(kind)),
@@ -314,24 +314,24 @@ def _percent(fraction: float | None) -> str:
 
 def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
     if name not in _REFERENCES:
-        known = errors.did_you_mean(name, _REFERENCES, f"references: {', '.join(_REFERENCES)}")
-        raise errors.ConfigError(f"there is no reference {name!r}", known)
+        known = did_you_mean(name, _REFERENCES, f"references: {', '.join(_REFERENCES)}")
+        raise ConfigError(f"there is no reference {name!r}", known)
     suffix, answers = _REFERENCES[name]
     if not model.endswith(suffix):
-        raise errors.ConfigError(f"{name} reads {suffix} files only, not {model}", "choose another --reference")
+        raise ConfigError(f"{name} reads {suffix} files only, not {model}", "choose another --reference")
     try:
         return answers(Path(model).read_bytes(), samples, outputs)
     except ImportError as error:
-        raise errors.ConfigError(
+        raise ConfigError(
             f"{name} cannot be loaded: {printable(str(error))}", "pip install utvm[references], or that library"
         ) from error
     except Exception as error:  # whatever another library raises
-        raise errors.ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
+        raise ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
 
 
-def print_distance(name: str, statistics: ErrorStatistics, count: int) -> None:
+def print_distance(name: str, statistics: evaluation.ErrorStatistics, count: int) -> None:
     same = "" if statistics.same_class is None else f", same best class in {statistics.same_class} of {count}"
-    output.OUT.print(
+    OUT.print(
         f"against {name}: largest difference {statistics.largest:g}, RMSE {statistics.rmse:g}, "
         f"signal to noise {statistics.snr_db:.1f} dB{same}"
     )
@@ -378,3 +378,79 @@ _REFERENCES: Mapping[str, tuple[str, Callable[[bytes, Sequence[Sample], int], li
     "onnx": (".onnx", _onnx),
     "onnxruntime": (".onnx", _onnxruntime),
 }
+
+
+def compare_models(request: choices.CompareChoice, output: str) -> None:
+    # A comma before NAME= separates settings of one board.
+    names = [name.strip() for name in re.split(r",(?![^,:]*=)", request.boards) if name.strip()]
+    models = [name.strip() for name in request.models.split(",") if name.strip()]
+    if not names:
+        raise ConfigError("--boards is missing", "names with commas between them; ./inv board.list shows them")
+    check_writable(output)
+    for name in names:
+        find(selection.BoardSelection(name))  # reject a wrong name before the first board runs
+    views: list[dict[str, object]] = []
+    rows = [_row(request, model, name, views) for model in models for name in names]
+    _print_rows(rows)
+    write_whole(Path(output), evaluation.draw(rows))
+    OUT.print(f"picture: {output}")
+    if views:
+        page = Path(output).with_suffix(".html")
+        write_whole(page, profile.render_models(", ".join(dict.fromkeys(Path(model).name for model in models)), views))
+        OUT.print(f"layers beside each other: {page}")
+    OUT.results(rows)
+
+
+def _row(request: choices.CompareChoice, model: str, board: str, views: list[dict[str, object]]) -> evaluation.Row:
+    """Return the figures of a model on a board; append its layers to ``views`` if it runs."""
+    choice = choices.SampleChoice(
+        model=model, inputs=request.inputs, set_=request.set_, samples="" if request.inputs else "1"
+    )
+    try:
+        library, samples = prepare(choice, find(selection.BoardSelection(board)).board)
+        labels = read_labels(request.labels, len(samples)) if request.labels else []
+        runs = run_samples(selection.BoardSelection(board), library, samples, show=False)
+    except DoesNotFitError as error:
+        return evaluation.Row(model, board, why=error.message)
+    row = evaluation.row_of(model, board, runs.image, runs.results, labels)
+    note = f"one run: {row.count:,} {row.unit}" if row.count else ""
+    views.append(_layers(library, samples[0], f"{Path(model).name} on {board}", board, note))
+    return row
+
+
+def _layers(library: Library, sample: Sample, title: str, board: str, note: str) -> dict[str, object]:
+    """Return the layers with their costs on a board, or with MACs if the board cannot measure them."""
+    where = selection.BoardSelection(board)
+    holder = board_holder.BoardHolder(find(where).board, where, logs_of("model.compare"))
+    try:
+        check_counts(find(where))
+        holder.attach()
+        with holder.serve([library]) as served, rpc.RpcSession(served, [library]) as session:
+            _, counts = session.profile(library.name, sample)
+        steps = profile.profile_of(library, served.description, served.unit, counts)
+        return profile.layers(steps, library, title, note)
+    except (ConfigError, DoesNotFitError) as error:
+        return layers_of(library, title, note=f"{note}; steps are not measured: {error.message}")
+    finally:
+        holder.release()
+
+
+def _print_rows(rows: Sequence[evaluation.Row]) -> None:
+    OUT.table(
+        ("model", "board", ">one run", "time", ">flash", ">RAM", ">accuracy"),
+        rows=[
+            (
+                row.model,
+                row.board,
+                "does not fit" if row.why else f"{row.count:,} {row.unit}" if row.count else "",
+                row.time,
+                row.flash_bytes,
+                row.ram_bytes,
+                "" if row.accuracy is None else f"{row.accuracy:.1%}",
+            )
+            for row in rows
+        ],
+    )
+    for row in rows:
+        if row.why:
+            OUT.print(f"{printable(row.model)} on {row.board}: {printable(row.why)}")

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from utvm.base.storage.files import check_readable
 from utvm.boards.described import pdsc, probe_rs, pyocd
-from utvm.boards.described.chip import Chip
-from utvm.boards.described.registers import refine
+from utvm.boards.described.chip import Chip, refine
 from utvm.boards.described.write import PROBES, write
 from utvm.errors import ConfigError
 
