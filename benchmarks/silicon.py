@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def main() -> int:
     for program in data["programs"]:
         if row := known.get((program["chip"], f"{program['variant']} {program['model']}")):
             rows.append({**row, "unlike": program.get("unlike", "")})
-    failed = [name for name in BOUNDS if not _is_within(name, rows)]
+    failed = [name for name in BOUNDS if not is_within(name, rows)]
     seen.keep("silicon", {"rows": rows})
     write_page(rows)
     return 1 if failed else 0
@@ -143,7 +143,8 @@ def picture_of(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _is_within(name: str, rows: list[dict[str, Any]]) -> bool:
+def is_within(name: str, rows: list[dict[str, Any]]) -> bool:
+    """Print the errors of a group of rows, and return whether its bounds are kept."""
     pattern, *bounds = BOUNDS[name]
     selected = [row for row in rows if re.match(pattern, f"{row['chip']} {row['program']}")]
     results = []
@@ -235,6 +236,7 @@ def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sour
             "-ffunction-sections",
         ]
         flags += ["-fdata-sections", "-Wl,--gc-sections", "--specs=nosys.specs"]
+        inputs += build_newlib(repositories, sources, folder, flags)
     if program["variant"] == "pqm4":
         scheme, operation = program["model"].split()
         kind = "kem" if "kem" in scheme else "sign"
@@ -257,6 +259,23 @@ def build_bare(program: Mapping[str, Any], repositories: Mapping[str, Any], sour
     command += [f"-T{output / 'script.ld'}", "-o", output / "program.elf", output / "main.c", *inputs, "-lm"]
     subprocess.run(command, check=True)
     return output / "program.elf"
+
+
+def build_newlib(repositories: Mapping[str, Any], sources: Path, folder: Path, flags: Sequence[str]) -> list[Path]:
+    """Build the functions of newlib that have a small form where it is built for size, and return their objects."""
+    paths = ("libc/string", "libc/machine/arm", "libc/ctype/local.h", "libc/locale/setlocale.h")
+    source = _extract(
+        repositories, sources, "newlib", folder, *(f"newlib/{path}" for path in paths), "include/arm-acle-compat.h"
+    )
+    libc, output = source / "newlib" / "libc", folder / "small"
+    names = [f"string/{name}.c" for name in ("memset", "memcpy", "memmove", "memcmp")]
+    names += [f"machine/arm/{name}" for name in ("strlen-stub.c", "strlen.S", "strcmp.S")]
+    if not output.exists():
+        output.mkdir()
+        includes = [f"-I{path}" for path in (libc / "string", libc / "machine/arm", source / "include")]
+        command = ["arm-none-eabi-gcc", *flags, "-Os", "-w", *includes, "-c", *(libc / name for name in names)]
+        subprocess.run(command, check=True, cwd=output)
+    return sorted(output.glob("*.o"))
 
 
 def _extract(repositories: Mapping[str, Any], sources: Path, name: str, folder: Path, *paths: str) -> Path:

@@ -89,48 +89,6 @@ static void run(void) {
   own = *(volatile uint32_t *)CYCCNT - begin;
 }
 """
-# Functions of newlib where it is built for size: loops of bytes (gcc's option --enable-target-optspace)
-SMALL_LIBRARY = """
-#pragma GCC push_options
-#pragma GCC optimize("Os", "no-tree-loop-distribute-patterns")
-void *memcpy(void *restrict to, const void *restrict from, size_t size) {
-  for (size_t i = 0; i < size; i++)
-    ((char *)to)[i] = ((const char *)from)[i];
-  return to;
-}
-void *memmove(void *to, const void *from, size_t size) {
-  if ((uintptr_t)to <= (uintptr_t)from)
-    return memcpy(to, from, size);
-  while (size--)
-    ((char *)to)[size] = ((const char *)from)[size];
-  return to;
-}
-void *memset(void *to, int value, size_t size) {
-  for (size_t i = 0; i < size; i++)
-    ((char *)to)[i] = (char)value;
-  return to;
-}
-int memcmp(const void *one, const void *other, size_t size) {
-  const unsigned char *a = one, *b = other;
-  for (; size; a++, b++, size--)
-    if (*a != *b)
-      return *a - *b;
-  return 0;
-}
-size_t strlen(const char *text) {
-  const char *end = text;
-  while (*end)
-    end++;
-  return (size_t)(end - text);
-}
-int strcmp(const char *one, const char *other) {
-  for (; *one && *one == *other; one++, other++)
-    ;
-  return (unsigned char)*one - (unsigned char)*other;
-}
-#pragma GCC pop_options
-"""
-EMBENCH += SMALL_LIBRARY
 PQM4 = """
 #include "api.h"
 void randombytes(uint8_t *to, size_t size) {

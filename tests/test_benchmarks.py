@@ -36,10 +36,7 @@ def test_errors_of_the_cycle_model_are_on_its_page() -> None:
     rows = json.loads((seen.FOLDER / "silicon.json").read_text())["figures"]["rows"]
     assert silicon.table_of(rows) in silicon.PAGE.read_text(encoding="utf-8")
     assert silicon.picture_of(rows) == silicon.PICTURE.read_text(encoding="utf-8")
-    # For unlike rows, the page names the known difference from the chip.
-    errors = [abs(silicon.error_of(row)) for row in rows if not row["unlike"]]
-    assert max(errors) < 20
-    assert sorted(errors)[len(errors) * 4 // 5 - 1] <= 10
+    assert all(silicon.is_within(name, rows) for name in silicon.BOUNDS)
 
 
 @pytest.mark.nightly

@@ -274,12 +274,13 @@ static void time_loads(void *engine, core_t *core, uint32_t address, const load_
     utvm_time_read(core->cycles, from + i * load->width, load->width);
 }
 
-static __attribute__((noinline)) void begin_timed(void *engine, core_t *core, uint32_t address) {
-  const decoded_t *it = utvm_time(core->cycles, address);
-  if (!it) {
+static __attribute__((noinline, flatten)) void begin_timed(void *engine, core_t *core, uint32_t address) {
+  decoded_t *it = utvm_decoded_at(core->cycles, address);
+  if (!it || it->operation == UNDECODED) {
     utvm_decode(core->cycles, address, halfword(core, address), halfword(core, address + 2));
-    it = utvm_time(core->cycles, address);
+    it = utvm_decoded_at(core->cycles, address);
   }
+  utvm_time(core->cycles, it, address);
   if (it->load.count)
     time_loads(engine, core, address, &it->load);
 }

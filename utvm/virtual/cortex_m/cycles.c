@@ -169,6 +169,7 @@ static void time_32(decoded_t *it, uint32_t first, uint32_t second) {
   } else if ((first & 0xFFF0u) == 0xE8D0u && (second & 0xFFE0u) == 0xF000u) {
     plain(it, base | last, 0);
     it->operation = TABLE_BRANCH;
+    it->addresses = it->reads;
   } else if ((first & 0xFE40u) == 0xE840u) {
     const int exclusive = (first & 0xFFE0u) == 0xE840u || (first & 0xFFE0u) == 0xE8C0u;
     transfer(it, load, !exclusive, exclusive ? high : high | target, base);
@@ -217,10 +218,7 @@ static void time_32(decoded_t *it, uint32_t first, uint32_t second) {
   }
 }
 
-static decoded_t *decoded_at(const cycles_t *cycles, uint32_t address) {
-  decoded_t *const page = cycles->decoded[address / MEGABYTE];
-  return page ? &page[address % MEGABYTE / 2] : 0;
-}
+static decoded_t nothing; /* before the first instruction, and a skipped one */
 
 static uint32_t unit_of(const decoded_t *it) {
   switch (it->operation) {
@@ -245,6 +243,23 @@ static uint32_t unit_of(const decoded_t *it) {
   }
 }
 
+/* The part that holds code, or NO_PART if it is not cached or has two. */
+static uint32_t part_of(const cache_t *cache, uint32_t address, uint32_t size) {
+  const uint32_t part = address >> cache->part_bits;
+  return address - cache->first < cache->bytes && (address + size - 1) >> cache->part_bits == part ? part
+                                                                                                   : NO_PART;
+}
+
+/* Whether a store adds an index to its base. */
+static int is_indexed(uint32_t first, uint32_t second) {
+  return (first >> 12) == 5 || ((first & 0xFF80u) == 0xF800u && !(second & 0xFC0u));
+}
+
+/* Whether the opcode holds the target of a branch. */
+static int is_direct(const decoded_t *it, uint32_t first) {
+  return it->operation == BRANCH && (first & 0xFC00u) != 0x4400u;
+}
+
 void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second) {
   decoded_t **const page = &cycles->decoded[address / MEGABYTE];
   decoded_t *it;
@@ -252,7 +267,9 @@ void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t se
     *page = calloc(MEGABYTE / 2, sizeof **page);
   if (!*page)
     abort();
-  it = decoded_at(cycles, address);
+  if (!cycles->previous)
+    cycles->previous = &nothing;
+  it = utvm_decoded_at(cycles, address);
   memset(it, 0, sizeof *it);
   it->words[0] = first;
   it->words[1] = second;
@@ -266,10 +283,17 @@ void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t se
                  (first & 0xF800u) == 0x2000u || (first & 0xF000u) == 0x3000u || (first & 0xFF00u) == 0x4600u ||
                  (first & 0xFF00u) == 0xB200u;
   }
+  it->part = part_of(&cycles->code, address, it->size);
   it->unit = (uint8_t)unit_of(it);
+  it->overlaps = it->operation == LOAD || (it->operation == STORE && is_indexed(first, second));
+  it->computed = it->operation >= LOAD && it->operation <= STORE_MANY ? 0 : it->writes;
+  it->refill =
+      (uint8_t)(it->operation == LOOP_END ? 0 : cycles->refill + (is_direct(it, first) ? 0 : cycles->indirect));
   it->delay = (uint8_t)(cycles->latencies[it->operation] - 1 + (it->slow ? cycles->slow : 0));
   it->alone = it->operation == LOAD_MANY || it->operation == STORE_MANY || it->operation == DIVIDE_OPERATION;
   it->cost = (uint8_t)(cycles->costs[it->operation] + it->registers);
+  if (it->operation == STORE && it->overlaps)
+    it->cost += (uint8_t)cycles->pipelined;
   if (it->operation == BRANCH && it->size == 4)
     it->cost += (uint8_t)cycles->wide_branch;
   if (cycles->pairs == 1)
@@ -312,10 +336,21 @@ static inline void read_cache(cycles_t *cycles, cache_t *cache, uint32_t address
       fill(cycles, cache, part);
 }
 
+/*
+ * Cycles more of an instruction after another (ARM DDI 0439, 3.3.2). Addresses are not forwarded from a computation, and
+ * nothing is pipelined after a store, so that a load waits for its data.
+ */
+static uint32_t delay_after(const decoded_t *it, const decoded_t *before) {
+  if (before->operation == LOAD)
+    return it->overlaps && !(before->writes & it->addresses) ? 0u - 1 : 0;
+  if (before->operation == STORE)
+    return it->operation == LOAD || it->operation == LOAD_MANY;
+  return (before->computed & it->addresses) != 0;
+}
+
 /* One instruction after the other. */
 static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
-  static const decoded_t nothing = {0};
-  const decoded_t *const before = cycles->previous ? cycles->previous : &nothing;
+  const decoded_t *const before = cycles->previous;
   uint32_t cost = it->cost;
   if (it->operation >= VECTOR_MEMORY && it->operation <= VECTOR_MULTIPLY) {
     uint64_t *const ready = &cycles->ready[it->operation - VECTOR_MEMORY];
@@ -325,8 +360,8 @@ static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
   }
   if (it->operation == CONDITION && !(sequential && before->size == 2))
     cost = 1; /* it folds into 16 bits before it, if at all */
-  if (sequential && it->operation == LOAD && before->operation == LOAD && !(before->writes & it->addresses))
-    cost -= cycles->pipelined;
+  if (sequential && cycles->pipelined)
+    cost += delay_after(it, before);
   if (it->operation == LOAD || it->operation == LOAD_MANY)
     cycles->waited[WAIT_LOAD] += cost - 1;
   if (before->writes & it->reads & ~it->late)
@@ -388,35 +423,39 @@ static void predict(cycles_t *cycles, decoded_t *branch, int sequential) {
     branch->taken += branch->taken < 3;
 }
 
-const decoded_t *utvm_time(cycles_t *cycles, uint32_t address) {
-  decoded_t *const it = decoded_at(cycles, address);
+/* After a branch, which may be unknown. A loop end remembers its loop. */
+static uint32_t refill(const cycles_t *cycles, const decoded_t *it, uint32_t address) {
+  const decoded_t *const branch = cycles->previous;
+  const uint32_t count = branch->operation ? branch->refill : cycles->refill;
+  return count + (count && it->size == 4 && (address & 2u) ? cycles->split : 0);
+}
+
+void utvm_time(cycles_t *cycles, decoded_t *it, uint32_t address) {
   const int sequential = address == cycles->next;
-  if (!it || it->operation == UNDECODED)
-    return 0;
-  if (!sequential && !(cycles->previous && cycles->previous->operation == LOOP_END)) /* loops are remembered */
-    wait_for(cycles, WAIT_BRANCH, cycles->refill + (it->size == 4 && (address & 2u) ? cycles->split : 0));
-  if (cycles->mispredicted && cycles->previous && cycles->previous->operation == BRANCH)
+  if (!sequential)
+    wait_for(cycles, WAIT_BRANCH, refill(cycles, it, address));
+  if (cycles->previous->operation == BRANCH && cycles->mispredicted)
     predict(cycles, cycles->previous, sequential);
-  read_cache(cycles, &cycles->code, address, it->size);
+  if (it->part != cycles->code.last || it->part == NO_PART)
+    read_cache(cycles, &cycles->code, address, it->size);
   if (cycles->pairs == 1)
     issue_pair(cycles, it, sequential);
   else
     issue(cycles, it, sequential);
   cycles->previous = it;
   cycles->next = address + it->size;
-  return it;
 }
 
 void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size) {
   read_cache(cycles, &cycles->code, address, size);
   if (cycles->pairs != 1 || cycles->slot++)
     end_group(cycles);
-  cycles->previous = 0;
+  cycles->previous = &nothing;
   cycles->next = address + size;
 }
 
 void utvm_forget_decoded(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second) {
-  decoded_t *const it = decoded_at(cycles, address);
+  decoded_t *const it = utvm_decoded_at(cycles, address);
   if (it && (it->words[0] != first || it->words[1] != second))
     it->operation = UNDECODED;
 }
@@ -425,7 +464,7 @@ void utvm_release_decoded(cycles_t *cycles) {
   uint32_t i;
   for (i = 0; i < CODE_MEGABYTES; i++)
     free(cycles->decoded[i]);
-  cycles->previous = 0;
+  cycles->previous = &nothing;
   memset(cycles->decoded, 0, sizeof cycles->decoded);
 }
 

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 enum { CODE_MEGABYTES = 4096, MEGABYTE = 1 << 20, LINES = 512 };
+#define NO_PART UINT32_MAX
 
 enum operation {
   UNDECODED,
@@ -45,7 +46,10 @@ typedef struct {
   uint8_t second;                    /* pairs with any of 16 bits where only some do */
   uint8_t slow;                      /* a load of less than a word, or a saturation */
   uint8_t taken;                     /* of a branch: 0 to 3, from never to always */
+  uint8_t refill;                    /* cycles, if it is a branch that is taken */
+  uint8_t overlaps;                  /* a load, or a store to an index: may begin in the last cycle of a load */
   uint16_t addresses, reads, writes; /* one bit a register; reads includes the others */
+  uint16_t computed;                 /* of writes, those of no load or store */
   uint16_t early;                    /* of reads, a cycle before the others: addresses, operands to shift */
   uint16_t late;                     /* of reads, a cycle after: sums of a multiplication, stored values */
   uint16_t words[2];                 /* the opcode and the next halfword */
@@ -53,6 +57,7 @@ typedef struct {
   uint8_t alone;                     /* never issues with another */
   uint8_t delay;                     /* cycles until the result can be used, beyond the next */
   uint8_t unit;                      /* of a core that issues pairs */
+  uint32_t part;                     /* of the cache for code, or NO_PART */
   load_t load;                       /* data that it reads */
 } decoded_t;
 
@@ -77,9 +82,10 @@ typedef struct {
   uint32_t costs[OPERATIONS];
   uint32_t latencies[OPERATIONS]; /* cycles until the result can be used */
   uint32_t refill;                /* after a taken branch */
+  uint32_t indirect;              /* more, if its target is in a register or in memory */
   uint32_t split;                 /* more for a target of four bytes in two words */
   uint32_t wide_branch;           /* cycles more of a branch of four bytes */
-  uint32_t pipelined;             /* 1: a load directly after a load takes a cycle less */
+  uint32_t pipelined;             /* 1: loads, stores and their addresses depend on the instruction before */
   uint32_t bus;                   /* bytes that one access reads */
   uint32_t pairs; /* 1: two instructions may issue in a cycle; 2: of 16 bits, if one of them is simple */
   uint32_t slow; /* cycles more until the result of a slow one can be used */
@@ -91,13 +97,18 @@ typedef struct {
   uint32_t next; /* address after the instruction timed last */
   uint32_t slot, units, loaded, pair_of_loads, bank;
   uint32_t pending; /* registers whose results may not be ready */
-  decoded_t *previous; /* NULL for none, or one that does not matter */
+  decoded_t *previous; /* NULL until one is decoded; UNDECODED for one that does not matter */
   uint64_t ready[16]; /* of registers; in order of issue, of the three pipes of MVE */
   decoded_t *decoded[CODE_MEGABYTES];
 } cycles_t;
 
-/* An instruction begins. Returns it, or NULL if it was not decoded; then it is not timed. */
-const decoded_t *utvm_time(cycles_t *cycles, uint32_t address);
+/* Where an address is decoded to, or NULL; its operation may be UNDECODED. */
+static inline decoded_t *utvm_decoded_at(const cycles_t *cycles, uint32_t address) {
+  decoded_t *const page = cycles->decoded[address / MEGABYTE];
+  return page ? &page[address % MEGABYTE / 2] : 0;
+}
+/* A decoded instruction begins. */
+void utvm_time(cycles_t *cycles, decoded_t *it, uint32_t address);
 /* The words are at the address and after it. */
 void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second);
 /* An instruction in an IT block whose condition fails. */

@@ -34,9 +34,10 @@ class CoreTiming:
         costs: cycles by operation, if not 1; a load or store of many takes one more for each register.
         latencies: cycles by operation until the result can be used, if not 1.
         refill: cycles to refill the pipeline after a taken branch.
+        indirect: additional cycles if the target is in a register or in memory.
         split: additional cycles if the branch target is a four-byte instruction across two words.
         wide_branch: additional cycles of a four-byte branch.
-        pipelined: True if a load directly after a load takes one cycle less.
+        pipelined: True if loads and stores depend on the instruction before, as ARM DDI 0439, 3.3.2, has it.
         bus: bytes that a load reads in one access.
         pairs: 1 if two instructions may issue in a cycle; 2 if both must have 16 bits, and one be simple.
         slow: additional latency of loaded bytes and halfwords, and of saturated values.
@@ -46,6 +47,7 @@ class CoreTiming:
     costs: Mapping[str, int]
     latencies: Mapping[str, int] = field(default_factory=dict)
     refill: int = 2
+    indirect: int = 0
     split: int = 1
     wide_branch: int = 0
     pipelined: bool = False
@@ -57,26 +59,29 @@ class CoreTiming:
 
 M0 = CoreTiming(costs={"load": 2, "store": 2}, split=0, wide_branch=1)
 M0PLUS = replace(M0, refill=1)
-# The manual gives 1 to 3 for the refill (P), and 2 to 12 for a division, here 7.
+# The manual gives 1 to 3 for the refill (P): 1 if the target is known early, 3 after a load of PC or a table branch.
+# The sum of a table branch takes a cycle. A division takes 2 to 12, here 7.
 M4 = CoreTiming(
     costs={
         "load": 2,
         "divide": 7,
-        "table_branch": 2,
+        "table_branch": 3,
         "condition": 0,
         "float_accumulate": 3,
         "float_divide": 14,
         "float_pair": 2,
     },
+    refill=1,
+    indirect=2,
     pipelined=True,
 )
 # The manual gives 3 to 5 for long products, and 4 to 7 with accumulation.
 M3 = replace(M4, costs={**M4.costs, "multiply_add": 2, "multiply_long": 4})
 M33 = replace(
     M4,
-    costs={**M4.costs, "load": 1, "condition": 1, "divide": 6},
+    costs={**M4.costs, "load": 1, "table_branch": 2, "condition": 1, "divide": 6},
     latencies={"load": 2, "load_many": 2, "multiply": 2, "multiply_add": 2, "multiply_long": 2},
-    refill=1,
+    indirect=0,
     pipelined=False,
 )
 M7 = CoreTiming(
@@ -125,7 +130,7 @@ class _State(ctypes.Structure):
         ("cycles", ctypes.c_uint64),
         ("waited", ctypes.c_uint64 * len(WAITS)),
         *fields(_Operations, "costs latencies"),
-        *fields(ctypes.c_uint32, "refill split wide_branch pipelined bus pairs slow mispredicted"),
+        *fields(ctypes.c_uint32, "refill indirect split wide_branch pipelined bus pairs slow mispredicted"),
         *fields(_Cache, "code data"),
         *fields(ctypes.c_uint32, "unified next slot units loaded pair_of_loads bank pending"),
         ("previous", ctypes.c_void_p),

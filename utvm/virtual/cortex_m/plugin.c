@@ -58,7 +58,7 @@ static void find_memory(uint64_t id, unsigned int core) {
 static void execute(unsigned int core, void *address) {
   const uint32_t selected = shared->selected;
   (void)core;
-  utvm_time(&state, (uint32_t)(uintptr_t)address);
+  utvm_time(&state, utvm_decoded_at(&state, (uint32_t)(uintptr_t)address), (uint32_t)(uintptr_t)address);
   shared->count = (uint32_t)(selected - 1 < WAITS ? state.waited[selected - 1] : state.cycles);
 }
 
