@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile a model to a library, without the cache."""
 
+import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,9 @@ from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Model, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, extract, overlaps_of, with_overlaps
-from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
+from utvm.compiler.memory.plan import Plan, Saving, peak, plan_memory, save
 from utvm.compiler.memory.regions import Memory
+from utvm.compiler.memory.rows import by_rows
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.loops import MACS, macs_of, with_tuned_loops
@@ -26,6 +28,9 @@ from utvm.compiler.target import ANY, Storage, Target
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
+
+_LEAST_BY_ROWS = 4096  # Bytes; models that need less are computed layer by layer.
+_MOST_BY_ROWS = 7 / 8  # Share of the memory that computing by rows may need.
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,9 @@ def library_of(name: str, graph: Graph, target: Target) -> Library:
 def _emit_graph(graph: Graph, integerized: quantised.Integerized, imported: Imported, request: _Request) -> CalledGraph:
     name, assistant = request.name, request.assistant
     with refusal.tvm_errors(request.origin, "compile the model"):
-        lowered = _lower_forms(graph.functions, request.target)
+        lowered, enough = _lower_forms(graph.functions, request.target), 0
+        if request.executor == "aot" and request.target.goal != "speed" and not request.target.tuned:
+            graph, lowered, enough = _with_rows(graph, lowered, request.target)
         kinds = {function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()}
         _note(graph, kinds, integerized)
         scope = Scope([f"{name}_run", f"{name}_reset"])
@@ -115,7 +122,7 @@ def _emit_graph(graph: Graph, integerized: quantised.Integerized, imported: Impo
             ALIGNMENT if assisted else 1,
         )
 
-    plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, plan_with)
+    plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, plan_with, enough)
     operators |= {item: printed[form][item] for item, form in saving.items()}
     ram_bytes = request.target.weights_in_ram if request.stepped else 0
     notes.note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
@@ -148,7 +155,7 @@ def _print(form: Mapping[str, Any], symbols: Mapping[str, str], graph: Graph) ->
         try:
             printed[function] = print_function(symbols[function], body)
         except CompileError as error:
-            steps = [step for step in graph.steps if step.function == function]
+            steps = [step for step in graph.calls if step.function == function]
             tensors = [_tensor_name(graph, place) for step in steps for place in step.writes]
             raise CompileError(
                 f"the operator of {', '.join(tensors) or function}: {error.message}", error.hint
@@ -157,7 +164,8 @@ def _print(form: Mapping[str, Any], symbols: Mapping[str, str], graph: Graph) ->
 
 
 def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: quantised.Integerized) -> None:
-    for step in graph.steps:
+    # A layer that is computed by rows has many calls.
+    for step in {(call.function, replace(call.writes[0], offset=0)): call for call in graph.calls}.values():
         if step.function in graph.functions:
             kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
@@ -178,7 +186,7 @@ def _tensor_name(graph: Graph, place: Location) -> str:
 
 def _extract_graph(integerized: quantised.Integerized, imported: Imported, target: Target) -> Graph:
     names = (imported.input_names, imported.output_names, imported.state_names)
-    graph = extract(legalize(integerized.module), *names, imported.control)
+    graph = extract(legalize(integerized.module), *names, imported.control, integerized.layers)
     graph = replace(graph, functions=with_tuned_loops(graph.functions, target))
     return _with_scalings(graph, imported)
 
@@ -202,6 +210,31 @@ def _lower_functions(functions: Mapping[str, Any], target: Target) -> dict[str, 
             f"{', '.join(refused)} cannot be compiled to C: it is used in a way that is not supported",
             "replace it in the model, or give it another shape or element type",
         ) from error
+
+
+def _with_rows(graph: Graph, forms: list[dict[str, Any]], target: Target) -> tuple[Graph, list[dict[str, Any]], int]:
+    """Compute chains of layers by rows if this saves much; return graph, functions, and the bytes that are enough."""
+    plain = _least(forms)
+    least, _ = peak(graph, *plain)
+    fewer = by_rows(graph, target, lambda item: peak(item, *plain)) if least >= _LEAST_BY_ROWS else None
+    if fewer is None:
+        return graph, forms, 0
+    added = _lower_forms({name: body for name, body in fewer.functions.items() if name not in forms[0]}, target)
+    pairs = itertools.zip_longest(forms, added, fillvalue=dict[str, Any]())
+    both = [{name: body for name, body in (known | more).items() if name in fewer.functions} for known, more in pairs]
+    enough = int(_MOST_BY_ROWS * least)
+    if peak(fewer, *_least(both))[0] > enough:
+        return graph, forms, 0
+    count = sum(len(step.writes) for step in fewer.steps if step.parts)
+    notes.note("memory", f"{count} layers are computed by rows")
+    return fewer, both, 0 if target.goal == "ram" else enough
+
+
+def _least(forms: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:
+    """Return workspaces and overlaps of functions in their forms that need least memory."""
+    bodies = {name: body for form in forms for name, body in form.items()}
+    workspaces = {name: print_function(name, body).workspace_bytes for name, body in bodies.items()}
+    return workspaces, {name: overlaps_of(body) for name, body in bodies.items()}
 
 
 def _lower_forms(functions: Mapping[str, Any], target: Target) -> list[dict[str, Any]]:
@@ -237,7 +270,7 @@ def _kind(function: str, body: Any, lowered: Any) -> Kind:
 
 
 def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Argument]]:
-    output_counts = {step.function: len(step.writes) for step in graph.steps if step.function}
+    output_counts = {step.function: len(step.writes) for step in graph.calls if step.function}
     arguments = {}
     for function, body in functions.items():
         parameters = list(body.params)

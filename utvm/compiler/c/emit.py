@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from utvm import errors, runtime
 from utvm.base.text import quoting, templates
+from utvm.compiler.c.calls import Calls, constant_name
 from utvm.compiler.c.helpers import helper_definitions, is_helper
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
@@ -187,9 +188,6 @@ def _argument(tensor: Tensor, is_output: bool) -> Argument:
     return Argument(tensor.size_bytes, item_bytes(tensor.dtype), is_output)
 
 
-_LINE = 110  # Columns of a line of C.
-
-
 @dataclass(frozen=True)
 class Kind:
     """Description of an operator, for people; ``kernel`` is empty if there is no choice of kernels."""
@@ -237,7 +235,7 @@ def emit(
     )
     values = _values(library, graph, plan, operators, stepped) | {"in_ram": _constants_in_ram(graph, kinds, ram_bytes)}
     large = {
-        _constant_name(name, number): constant for number, constant in enumerate(graph.constants) if is_large(constant)
+        constant_name(name, number): constant for number, constant in enumerate(graph.constants) if is_large(constant)
     }
     if executor == "aot":
         return replace(library, sources=CFiles(_render(library, values), large))
@@ -254,7 +252,7 @@ def emit(
 def _values(
     library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction], stepped: bool
 ) -> dict[str, object]:
-    calls = _Calls(library.name, graph, plan, operators)
+    calls = Calls(library.name, graph, plan, operators)
     lines = [
         line
         for index, step in enumerate(graph.steps)
@@ -318,6 +316,12 @@ def _call(graph: Graph, step: Step, operators: Mapping[str, CFunction], kinds: M
     )
     if not step.function:
         return Call("memcpy", "copy", 0, reads, writes)
+    if step.parts:
+        layers = [kinds[part.function] for part in step.parts if part.function]
+        macs = sum(kind.macs for kind in layers)
+        name = ", ".join(dict.fromkeys(kind.name for kind in layers))
+        kernel = ", ".join(dict.fromkeys(kind.kernel for kind in layers))
+        return Call(step.function, f"{name} by rows", macs, reads, writes, kernel)
     kind = kinds[step.function]
     return Call(operators[step.function].name, kind.name, kind.macs, reads, writes, kind.kernel)
 
@@ -343,57 +347,6 @@ def _executor_files(name: str) -> dict[str, str]:
     return files
 
 
-class _Calls:
-    """Statements of ``NAME_run``."""
-
-    def __init__(self, name: str, graph: Graph, plan: Plan, operators: Mapping[str, CFunction]) -> None:
-        self._name = name
-        self._graph = graph
-        self._plan = plan
-        self._operators = operators
-
-    def step(self, index: int, step: Step) -> list[str]:
-        if not step.function:
-            (source,), (target,) = step.reads, step.writes
-            addresses = f"{self._address(target, writable=True)}, {self._address(source)}"
-            return [f"memcpy({addresses}, {step.copied_bytes});"]
-        operator = self._operators[step.function]
-        arguments = [self._address(place) for place in step.reads]
-        arguments += [self._address(place, writable=True) for place in step.writes]
-        if operator.workspace_bytes:
-            arguments.append(self._in_arena("workspace", index, 0))
-        head, tail = f"{operator.name}(", ");"
-        if operator.checked:
-            head, tail = f"if ({head}", ") != 0) {"
-        whole = f"{head}{', '.join(arguments)}{tail}"
-        lines = [head, *(f"    {argument}," for argument in arguments[:-1]), f"    {arguments[-1]}{tail}"]
-        call = [whole] if len(whole) + 4 <= _LINE else lines
-        return [*call, f"    return {self._name.upper()}_INDEX_OUT_OF_RANGE;", "}"] if operator.checked else call
-
-    def _in_arena(self, kind: str, number: int, offset: int) -> str:
-        placement = self._plan.placement(kind, number)
-        return f"{placement.region} + {placement.offset + offset}"
-
-    def _address(self, place: Location, *, writable: bool = False) -> str:
-        if place.kind == "constant":
-            return _constant_name(self._name, place.number)
-        if place.kind == "state":
-            return f"{self._name}_state_{place.number}"
-        tensors = {"input": self._graph.inputs, "buffer": self._graph.buffers, "output": self._graph.outputs}
-        c_type = C_TYPES[tensors[place.kind][place.number].dtype]
-        pointer = f"({c_type} *)" if writable else f"(const {c_type} *)"
-        if place.kind == "buffer":
-            return f"{pointer}({self._in_arena('buffer', place.number, place.offset)})"
-        address = f"{place.kind}s[{place.number}]"
-        if place.offset == 0:
-            return pointer + address
-        return f"{pointer}((uint8_t *){address} + {place.offset})"
-
-
-def _constant_name(name: str, number: int) -> str:
-    return f"{name}_constant_{number}"
-
-
 def _state(name: str, number: int, graph: Graph) -> dict[str, object]:
     tensor, initial = graph.states[number], graph.initial[number]
     byte = _one_byte(initial)  # None where bytes differ; the rows are its elements then.
@@ -412,7 +365,7 @@ def _one_byte(content: bytes) -> int | None:
 def _constants_in_ram(graph: Graph, kinds: Mapping[str, Kind], size: int) -> list[int]:
     """Choose constants of at most ``size`` bytes that are read most often: those with the most products a byte."""
     macs: Counter[int] = Counter()
-    for step in graph.steps:
+    for step in graph.calls:
         for place in step.reads:
             if place.kind == "constant" and is_large(graph.constants[place.number]):
                 macs[place.number] += kinds[step.function].macs if step.function else 0
@@ -425,7 +378,7 @@ def _constants_in_ram(graph: Graph, kinds: Mapping[str, Kind], size: int) -> lis
 
 
 def _constant(name: str, number: int, array: npt.NDArray[Any]) -> dict[str, object]:
-    own = _constant_name(name, number)
+    own = constant_name(name, number)
     text = stand_in(own, number) if is_large(array) else rows_of(array)
     return _array(own, str(array.dtype), array.size, text)
 

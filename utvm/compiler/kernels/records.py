@@ -54,6 +54,7 @@ class Convolution(Computation):
         padding: top, left, bottom, right, with the input's zero point.
         depthwise: output channel o reads input channel o // (outputs // inputs) only.
         residual: a fused addition; its other operand is a second input of the output's shape.
+        whole_rows: of a strip, the output rows of the whole image, on which the choice of kernels depends; else 0.
     """
 
     input_shape: tuple[int, int, int]
@@ -69,6 +70,28 @@ class Convolution(Computation):
     low: int
     high: int
     residual: Residual | None = None
+    whole_rows: int = 0
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels of the whole image."""
+        return (self.whole_rows or self.output_shape[0]) * self.output_shape[1]
+
+    def input_rows(self, first: int, rows: int) -> tuple[int, int]:
+        """Return the range of input rows that some output rows read."""
+        height, begin = self.input_shape[0], first * self.strides[0] - self.padding[0]
+        return min(max(begin, 0), height), max(min(begin + self._reach(rows), height), 0)
+
+    def strip(self, first: int, rows: int) -> "Convolution":
+        """Return the convolution of some output rows, which reads :meth:`input_rows`."""
+        low, high = self.input_rows(first, rows)
+        above = max(0, self.padding[0] - first * self.strides[0])
+        below = self._reach(rows) - above - (high - low)
+        shape, padding = (high - low, *self.input_shape[1:]), (above, self.padding[1], below, self.padding[3])
+        return replace(self, input_shape=shape, padding=padding, whole_rows=self.output_shape[0])
+
+    def _reach(self, rows: int) -> int:
+        return (rows - 1) * self.strides[0] + (int(self.weights.shape[1]) - 1) * self.dilation[0] + 1
 
     @property
     def output_shape(self) -> tuple[int, int, int]:
@@ -114,6 +137,8 @@ class Ready(Computation):
 
 def simplify(record: Convolution) -> Convolution:
     """Return an equal convolution without taps that only read padding; an image of one column becomes a row."""
+    if record.whole_rows:
+        return record  # Strips share their constants.
     record = _along(_along(record, 0), 1)
     (height, width, channels), (outputs, rows, columns, depth) = record.input_shape, record.weights.shape
     top, left, bottom, right = record.padding

@@ -2,7 +2,8 @@
 """The graph of a model, from a Relax module: operators in order, and their buffers, which may share memory."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import tvm_ffi
 from tvm import ir, relax, sym, tirx
 
 from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
+from utvm.compiler.kernels.records import Computation, Convolution
 from utvm.compiler.library import Tensor, item_bytes
 from utvm.compiler.schedule.legalize import CONCATENATION
 from utvm.compiler.tvm_types import element_type, operator_name, tensor_of
@@ -96,21 +98,32 @@ def _linear(index: Any, variables: list[Any]) -> list[int] | None:
 
 @dataclass(frozen=True)
 class Location:
-    """Position of a tensor's elements; ``offset`` is in bytes."""
+    """Position of a tensor's elements; ``offset`` is in bytes, ``step`` the bytes to it in a loop's next turn."""
 
-    kind: Literal["input", "constant", "buffer", "output", "state"]
+    kind: Literal["input", "constant", "buffer", "output", "state", "workspace"]
     number: int
     offset: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True)
 class Step:
-    """A call of an operator, or a copy; ``function`` is the TIRx function's name, empty for a copy."""
+    """A call of an operator, or a copy; ``function`` is the TIRx function's name, empty for a copy.
+
+    Layers that are computed by rows are one step, whose ``parts`` are called; ``overlap`` is as a function's.
+    """
 
     function: str
     reads: tuple[Location, ...]
     writes: tuple[Location, ...]
     copied_bytes: int = 0
+    layer: Convolution | None = field(default=None, compare=False)
+    parts: tuple["Step", ...] = ()
+    overlap: tuple[int | None, ...] = ()
+
+    @property
+    def calls(self) -> tuple["Step", ...]:
+        return self.parts or (self,)
 
 
 @dataclass(frozen=True)
@@ -125,6 +138,11 @@ class Graph:
     functions: Mapping[str, Any]
     states: tuple[Tensor, ...] = ()
     initial: tuple[bytes, ...] = ()
+
+    @property
+    def calls(self) -> list[Step]:
+        """The steps, with their parts in their place."""
+        return [call for step in self.steps for call in step.calls]
 
 
 def settle(
@@ -185,14 +203,17 @@ def extract(
     output_names: tuple[str, ...],
     state_names: tuple[str, ...] = (),
     control: Collection[str] = (),
+    layers: Mapping[str, Computation] = MappingProxyType({}),
 ) -> Graph:
-    return _Reader(module, control).read(input_names, output_names, state_names)
+    """Read a legalised module; ``layers``: computations of variables, by their names."""
+    return _Reader(module, control, layers).read(input_names, output_names, state_names)
 
 
 class _Reader:
-    def __init__(self, module: Any, control: Collection[str]) -> None:
+    def __init__(self, module: Any, control: Collection[str], layers: Mapping[str, Computation]) -> None:
         self._module = module
         self._control = control
+        self._layers = layers
         self._functions = {variable.name_hint: function for variable, function in module.functions.items()}
         self._values: dict[int, Any] = {}
         self._constants: list[npt.NDArray[Any]] = []
@@ -271,15 +292,16 @@ class _Reader:
     def _step(self, function: str, reads: tuple[Location, ...], kind: Any, name: str) -> Any:
         kinds = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
         writes = tuple(self._buffer(tensor_of(kind, name)) for kind in kinds)
-        self._steps.append(Step(function, reads, writes))
+        layer = self._layers.get(name)
+        self._steps.append(Step(function, reads, writes, layer=layer if isinstance(layer, Convolution) else None))
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
 
     def _concatenate(self, value: Any, name: str) -> Location:
         (kind,) = value.ty_args
         whole = self._buffer(tensor_of(kind, name))
         begin = 0
-        for field in value.args[1].fields:
-            piece, size = self._value(field), tensor_of(field.ty, name).size_bytes
+        for member in value.args[1].fields:
+            piece, size = self._value(member), tensor_of(member.ty, name).size_bytes
             slot = Location("buffer", whole.number, begin)
             if piece.kind == "buffer" and piece.number not in self._joined:
                 self._joined[piece.number] = slot

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory planning: the address of each tensor and workspace, and function variants that need less memory."""
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,12 +33,12 @@ class Span:
         return self.first <= other.last and other.first <= self.last
 
 
-def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
-    """Return the largest sum of bytes that a step needs; an output that shares memory counts once."""
+def most_needed(spans: Sequence[Span], overlaps: Overlaps) -> tuple[int, int]:
+    """Return the largest sum of bytes that a step needs, and the step; an output that shares memory counts once."""
     sharing: dict[int, dict[int, int]] = {}
     for (source, target), distance in overlaps.items():
         sharing.setdefault(target, {})[source] = distance
-    worst = 0
+    worst = 0, 0
     for step in sorted({span.first for span in spans}):
         live = {number for number, span in enumerate(spans) if span.first <= step <= span.last}
         total = sum(spans[number].size for number in live)
@@ -47,7 +48,7 @@ def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
                 least = min(0 if distance == HERE else distance for distance in sources.values())
                 together = max(output, inputs + min(output, least))
                 total -= output + inputs - together
-        worst = max(worst, total)
+        worst = max(worst, (total, step))
     return worst
 
 
@@ -57,7 +58,7 @@ def height(spans: Sequence[Span], offsets: Sequence[int]) -> int:
 
 def arrange(spans: Sequence[Span], overlaps: Overlaps, *, enough: int | None = None, effort: int = _WORK) -> list[int]:
     """Return offsets that minimise the total size, by a bounded search over orders, with a fixed seed."""
-    goal = lower_bound(spans, overlaps) if enough is None else enough
+    goal = most_needed(spans, overlaps)[0] if enough is None else enough
     puzzle = _Puzzle(spans, overlaps)
     best, order = min(
         ((puzzle.drop(order), order) for order in _orders(spans)), key=lambda layout: height(spans, layout[0])
@@ -78,24 +79,15 @@ def _orders(spans: Sequence[Span]) -> Iterable[list[int]]:
         yield from map(list, itertools.permutations(range(len(spans))))
         return
 
-    def life(number: int) -> int:
-        return spans[number].last - spans[number].first
-
-    def size(number: int) -> int:
-        return spans[number].size
-
-    def first(number: int) -> int:
-        return spans[number].first
-
-    keys: list[Callable[[int], tuple[int, ...]]] = [
-        lambda number: (-size(number), first(number)),
-        lambda number: (-life(number), -size(number), first(number)),
-        lambda number: (-size(number) * (life(number) + 1), first(number)),
-        lambda number: (first(number), -size(number)),
-        lambda number: (-spans[number].last, -size(number)),
+    keys: list[Callable[[Span], tuple[int, ...]]] = [
+        lambda span: (-span.size, span.first),
+        lambda span: (span.first - span.last, -span.size, span.first),
+        lambda span: (-span.size * (span.last - span.first + 1), span.first),
+        lambda span: (span.first, -span.size),
+        lambda span: (-span.last, -span.size),
     ]
     for key in keys:
-        yield sorted(range(len(spans)), key=lambda number: (*key(number), number))
+        yield sorted(range(len(spans)), key=lambda number: (*key(spans[number]), number))
 
 
 def _change(order: list[int], spans: Sequence[Span], offsets: Sequence[int], chance: random.Random) -> list[int]:
@@ -191,7 +183,15 @@ def plan_memory(
     for block in blocks.values():
         used[block.region] = max(used[block.region], block.offset + block.size)
     keys = list(spans)
-    return Plan(blocks, used, lower_bound(*_number(keys, spans, shared)))
+    return Plan(blocks, used, most_needed(*_number(keys, spans, shared))[0])
+
+
+def peak(
+    graph: Graph, workspace_bytes: Mapping[str, int], overlaps: Mapping[str, Sequence[int | None]]
+) -> tuple[int, int]:
+    """Return :func:`most_needed` of a graph."""
+    spans = _lives(graph, workspace_bytes, _ALIGNMENT)
+    return most_needed(*_number(list(spans), spans, _share(graph, spans, overlaps)))
 
 
 def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> dict[Key, Span]:
@@ -211,7 +211,7 @@ def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> 
         for key, tensor in tensors.items()
     }
     for index, step in enumerate(graph.steps):
-        if size := workspace_bytes.get(step.function, 0):
+        if size := max(workspace_bytes.get(call.function, 0) for call in step.calls):
             lives["workspace", index] = Span(size, index, index, WORKSPACE_ALIGNMENT)
     return lives
 
@@ -245,7 +245,8 @@ def _share(
     """Return which dead inputs outputs may overlap, as whole blocks, and how far before them they must begin."""
     shared: dict[tuple[Key, Key], int] = {}
     for index, step in enumerate(graph.steps):
-        if step.function not in overlaps or len(step.writes) != 1:
+        own = step.overlap if step.parts else overlaps.get(step.function)
+        if own is None or (len(step.writes) != 1 and not step.parts):
             continue
         target = _key(step.writes[0])
         parts = sum(_key(place) == target for item in graph.steps for place in item.writes)
@@ -253,7 +254,7 @@ def _share(
             continue
         allowed: dict[Key, list[int | None]] = {}
         # Constants follow the tensors and have no entry.
-        distances = [*overlaps[step.function], *[None] * len(step.reads)]
+        distances = [*own, *[None] * len(step.reads)]
         for place, distance in zip(step.reads, distances, strict=False):
             allowed.setdefault(_key(place), []).append(None if place.offset else distance)
         for source, uses in allowed.items():
@@ -326,7 +327,7 @@ class _Filler:
             return True
         keys = sorted(keys)
         spans, overlaps = _number(keys, self._spans, self._share)
-        if lower_bound(spans, overlaps) > region.size_bytes:
+        if most_needed(spans, overlaps)[0] > region.size_bytes:
             return False
         # The final search starts the same way and runs longer, so its result is no worse.
         offsets = arrange(spans, overlaps, enough=region.size_bytes, effort=_TRIAL)
@@ -350,11 +351,15 @@ Saving = Mapping[str, int]
 """Function name to its chosen variant: 0 is the fastest, each further one needs less memory."""
 
 
-def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan]) -> tuple[Plan, Saving]:
-    """Plan memory and choose variants of functions."""
+def save(
+    graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan], enough: int = 0
+) -> tuple[Plan, Saving]:
+    """Plan memory and choose variants of functions: the fastest that need no more than ``enough`` bytes, or least."""
     last = {function: count - 1 for function, count in forms.items()}
     least = plan(last)
     best: tuple[Plan, Saving] | None = None
+    if _bytes(least) <= enough:
+        return _fastest(least, last, plan, enough)
     levels = dict.fromkeys(forms, 0)
     for _ in range(_ROUNDS if any(last.values()) else 0):
         try:
@@ -373,6 +378,17 @@ def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan])
     return best if best is not None and _bytes(best[0]) <= _bytes(least) else (least, last)
 
 
+def _fastest(least: Plan, last: Saving, plan: Callable[[Saving], Plan], enough: int) -> tuple[Plan, Saving]:
+    best, levels = least, last
+    for function in filter(last.get, last):
+        faster = {**levels, function: 0}
+        with contextlib.suppress(DoesNotFitError):
+            tried = plan(faster)
+            if _bytes(tried) <= enough:
+                best, levels = tried, faster
+    return best, levels
+
+
 def _bytes(plan: Plan) -> int:
     return sum(plan.region_bytes.values())
 
@@ -380,7 +396,8 @@ def _bytes(plan: Plan) -> int:
 def _at_the_top(graph: Graph, plan: Plan, limit: int) -> set[str]:
     above = [block for block in plan.blocks.values() if block.offset + block.size > limit]
     return {
-        step.function
+        call.function
         for index, step in enumerate(graph.steps)
         if any(block.first <= index <= block.last for block in above)
+        for call in step.calls
     }

@@ -2,14 +2,14 @@
 """Quantised models in integers: TensorFlow Lite's layers and ONNX's QDQ form as nodes of integer operators."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import tvm
 
 from utvm.compiler import accelerator, library, tvm_types
-from utvm.compiler.kernels import quantities, use
+from utvm.compiler.kernels import quantities, records, use
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.quantised import constants, recognise
 from utvm.compiler.quantised.nodes import divide, fuse, to_module
@@ -20,12 +20,13 @@ _BORDERS = ("relax.quantize", "relax.dequantize")
 
 @dataclass(frozen=True)
 class Integerized:
-    """A module after the pass, operators left in float, channels not computed, and accelerator decisions."""
+    """A module after the pass, operators left in float, channels not computed, decisions, and variables' layers."""
 
     module: Any
     leftovers: tuple[library.Leftover, ...]
     removals: tuple[library.Removal, ...] = ()
     decisions: tuple[library.Decision, ...] = ()
+    layers: Mapping[str, records.Computation] = field(default_factory=dict)
 
 
 def integerize(
@@ -53,8 +54,8 @@ def integerize(
     leftovers = _leftovers(nodes, reader)
     nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())
     functions = {variable: function for variable, function in module.functions.items() if not function.same_as(main)}
-    changed = to_module(main.params, reader.parameters, nodes, result, target, functions, reader.name_of)
-    return Integerized(changed, leftovers, removals, decisions)
+    changed, computations = to_module(main.params, reader.parameters, nodes, result, target, functions, reader.name_of)
+    return Integerized(changed, leftovers, removals, decisions, computations)
 
 
 def _values_of(reader: Reader, expression: Any) -> Any:

@@ -156,7 +156,8 @@ def to_module(
     target: Target | None,
     functions: Mapping[Any, Any],
     name_of: Callable[[Value], str],
-) -> Any:
+) -> tuple[Any, dict[str, records.Computation]]:
+    """Return the module, and the computations of its variables by their names."""
     builder = relax.BlockBuilder()
     writer = _Writer(builder, target, name_of)
     for value, parameter in zip(values, parameters, strict=True):
@@ -170,7 +171,7 @@ def to_module(
     module = builder.get()
     for variable, function in functions.items():
         module.update_func(variable, function)
-    return module
+    return module, writer.layers
 
 
 class _Writer:
@@ -180,6 +181,7 @@ class _Writer:
         self._target = target
         self._makers = {record: make for kernel in kernels() for record, make in kernel.makers.items()}
         self.expressions: dict[int, Any] = {}
+        self.layers: dict[str, records.Computation] = {}
         self._unshaped: dict[int, Any] = {}
 
     def write(self, node: Node) -> None:
@@ -190,7 +192,7 @@ class _Writer:
             if node.work.operator == "relax.reshape" and inputs:
                 self._unshaped[hash(variable)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
-            variable = self._call(self._operator(node.work), inputs, node.output)
+            variable = self._call(node.work, inputs, node.output)
         self.expressions[id(node.output)] = variable
 
     def _operator(self, record: records.Computation) -> records.Operator:
@@ -209,7 +211,8 @@ class _Writer:
             return relax.const(value.constant, str(value.constant.dtype))
         return self.expressions[id(value)]
 
-    def _call(self, operator: records.Operator, inputs: Sequence[Any], result: Value) -> Any:
+    def _call(self, work: records.Computation, inputs: Sequence[Any], result: Value) -> Any:
+        operator = self._operator(work)
         parameters = [tvm_types.shape_of(parameter.ty) for parameter in operator.function.params]
         name = str(operator.function.attrs[OPERATOR])
         function = operator.function.without_attr("global_symbol")  # The module names the function.
@@ -219,6 +222,7 @@ class _Writer:
         output = operator.function.params[-1].ty
         kind = tensor_type(tvm_types.shape_of(output), tvm_types.dtype_of(output))
         call = self._builder.emit(relax.call_tir(variable, [*arguments, *constants], kind), self._name(result))
+        self.layers[str(call.name)] = work
         return self._reshape(call, result.shape)
 
     def _reshape(self, item: Any, shape: tuple[int, ...]) -> Any:

@@ -30,6 +30,7 @@ class CoreKernel:
     goals: tuple[Goal, ...] = ()
 
 
+HELD = ", weights in RAM"  # End of a kernel's name.
 _ANY: frozenset[str] = frozenset()
 _DSP = frozenset({"dsp"})
 _DUAL = frozenset({"dsp", "dual"})
@@ -42,7 +43,7 @@ _make_large = functools.partial(make_with_winograd, thrifty=False)
 
 
 def _two_products(extensions: frozenset[str], wide: bool, held: bool, *goals: Goal) -> CoreKernel:
-    name = "DSP extension: two products in an instruction" + ", weights in RAM" * held
+    name = "DSP extension: two products in an instruction" + HELD * held
     make = functools.partial(make_with_dsp, dual=extensions is _DUAL, wide=wide, held=held)
     return CoreKernel(name, extensions, False, make, 0.9, goals)
 

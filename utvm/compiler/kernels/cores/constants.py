@@ -153,7 +153,10 @@ def operator_of_steps(
     size = int(np.prod(record.output_shape))
     with IRBuilder() as builder, script.prim_func(s_tir=True):
         script.func_name("main")
-        read = {"data": script.arg("data", script.Buffer((int(np.prod(record.input_shape)),), "int8"))}
+        # The strips of a layer share a function: their rows of padding count.
+        rows = record.input_shape[0] + (record.padding[0] + record.padding[2] if record.whole_rows else 0)
+        read_bytes = rows * int(np.prod(record.input_shape[1:]))
+        read = {"data": script.arg("data", script.Buffer((read_bytes,), "int8"))}
         if record.residual is not None:
             read["other"] = script.arg("other", script.Buffer((size,), "int8"))
         for constant, array in constants.items():

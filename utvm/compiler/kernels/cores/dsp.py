@@ -41,11 +41,13 @@ def make_with_dsp(record: Convolution, dual: bool, wide: bool, held: bool) -> Op
         return None
     if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
         return None if held else _dense(settled, table, dual)
-    pixels = math.prod(record.output_shape[:2])
+    pixels = record.pixels
     form = 2 if wide and pixels >= _LEAST_PIXELS_WIDE else int(_can_share(settled))
     stream = _stream(settled, table, 2, form)
-    most = max(_LEAST_HELD, (math.prod(record.input_shape) + math.prod(record.output_shape)) // 3)
-    if held and (stream.nbytes > most or pixels < _LEAST_TILES * _PIXELS):
+    tensors = math.prod(record.input_shape) + math.prod(record.output_shape)
+    if record.whole_rows:
+        tensors *= record.whole_rows // record.output_shape[0]
+    if held and (stream.nbytes > max(_LEAST_HELD, tensors // 3) or pixels < _LEAST_TILES * _PIXELS):
         return None
     return _convolution(settled, stream, f"dsp_tile_{form}_{dual:d}_{variant(record)}", held)
 

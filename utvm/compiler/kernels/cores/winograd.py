@@ -81,8 +81,9 @@ def _is_worth(record: Convolution, tile: OutputTile, thrifty: bool) -> bool:
     flash = (tile.size + 2) ** 2 * (4 + 2 * record.input_shape[2]) * channels
     scratch = sum(count * np.dtype(dtype).itemsize for count, dtype in _scratch(record, tile).values())
     tensors = math.prod(record.input_shape) + math.prod(record.output_shape)
-    is_small = flash <= _MOST_FLASH and scratch <= max(_LEAST_SCRATCH, tensors // 3)
-    return not thrifty or (height * width >= tile.pixels and is_small)
+    # A strip is small beside the image, for which this was decided.
+    is_small = flash <= _MOST_FLASH and (record.whole_rows > 0 or scratch <= max(_LEAST_SCRATCH, tensors // 3))
+    return not thrifty or (record.pixels >= tile.pixels and is_small)
 
 
 def _scratch(record: Convolution, tile: OutputTile) -> dict[str, tuple[int, str]]:

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions that are computed by rows need less memory, and equal TensorFlow Lite Micro, bit for bit."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from convolutions import DSP, DUAL, MVE, NEON
+from host_library import HostLibrary
+
+from models.tflite_reference import tflite_micro
+from models.tflite_writer import Builder
+from utvm.compiler import Library, Target, compile_model, from_tflite
+from utvm.compiler.target import ANY, Goal
+
+_SCALE = 0.02
+_TARGETS = {"plain": ANY, "dsp": DSP, "dual": DUAL, "mve": MVE, "neon": NEON}
+
+
+class _Network:
+    """Convolutions on tall images; the image shrinks, so the first tensors are the largest."""
+
+    def __init__(self, seed: int, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
+        self.random = np.random.default_rng(seed)
+        self.builder = Builder()
+        drawn = (self.random.integers(17, 40), 4 * self.random.integers(2, 7), 4 * self.random.integers(1, 4))
+        self.shape = (1, *(shape if any(shape) else (int(size) for size in drawn)))
+        self.count = 0
+        self.last = self.input = self._tensor(self.shape)
+        self.input_shape = self.shape
+
+    def _tensor(self, shape: tuple[int, ...]) -> str:
+        self.count += 1
+        zero = int(self.random.integers(-128, 60))
+        return self.builder.tensor(f"t{self.count}", shape, "int8", scale=_SCALE, zero_point=zero)
+
+    def _append(self, operator: str, shape: tuple[int, ...], *operands: str, **options: Any) -> None:
+        result = self._tensor(shape)
+        self.builder.operator(operator, [self.last, *operands], [result], fused_activation_function="NONE", **options)
+        self.last, self.shape = result, shape
+
+    def convolve(
+        self, outputs: int, extent: int = 3, *, stride: int = 1, dilation: int = 1, depthwise: bool = False
+    ) -> None:
+        _, height, width, channels = self.shape
+        shape = (1, -(-height // stride), -(-width // stride), channels if depthwise else outputs)
+        axis, kernel = (3, (1, extent, extent, channels)) if depthwise else (0, (outputs, extent, extent, channels))
+        weights = self.random.integers(-127, 128, kernel).astype(np.int8)
+        taps = extent**2 * (1 if depthwise else channels)
+        scales = (self.random.uniform(0.7, 1.3, shape[3]) / (73 * taps**0.5)).astype(np.float32)
+        bias = self.random.integers(-3000, 3000, shape[3]).astype(np.int32)
+        self.count += 1
+        self._append(
+            "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D",
+            shape,
+            self.builder.tensor(f"w{self.count}", kernel, "int8", weights, scale=scales, axis=axis),
+            self.builder.tensor(f"b{self.count}", bias.shape, "int32", bias, scale=np.float32(_SCALE) * scales),
+            padding="SAME",
+            stride_h=stride,
+            stride_w=stride,
+            dilation_h_factor=dilation,
+            dilation_w_factor=dilation,
+            **({"depth_multiplier": 1} if depthwise else {}),
+        )
+
+    def residual(self) -> None:
+        """Add a convolution, and its operand to it."""
+        before = self.last
+        self.convolve(self.shape[3], int(self.random.choice([1, 3])))
+        self._append("ADD", self.shape, before)
+
+    def draw(self) -> None:
+        kind = self.random.choice(["pointwise", "spatial", "depthwise", "wide", "dilated", "shrinking", "residual"])
+        outputs = 4 * int(self.random.integers(1, 7))
+        if kind == "residual":
+            self.residual()
+        elif kind in ("depthwise", "wide"):
+            extent = 3 if kind == "depthwise" else 5
+            self.convolve(0, extent, stride=int(self.random.integers(1, 3)), depthwise=True)
+        elif kind == "shrinking":
+            self.convolve(outputs, int(self.random.choice([1, 3])), stride=2)
+        else:
+            extent = 1 if kind == "pointwise" else 3
+            self.convolve(outputs, extent, dilation=2 if kind == "dilated" else 1)
+
+    def content(self) -> bytes:
+        return self.builder.finish([self.input], [self.last])
+
+
+def _compile(network: _Network, folder: Path, target: Target) -> tuple[Library, bool]:
+    """Compile a network and compare it with the reference kernels; return whether layers are computed by rows."""
+    content = network.content()
+    library = compile_model(from_tflite(content, "drawn"), target=target)
+    compiled = HostLibrary(library, folder, ("-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"))
+    generator = np.random.default_rng(3)
+    samples = [[generator.integers(-128, 128, network.input_shape).astype(np.int8)] for _ in range(2)]
+    for sample, (expected,) in zip(samples, tflite_micro(content, samples), strict=True):
+        np.testing.assert_array_equal(compiled(*sample)[0], expected)
+        assert len(np.unique(expected)) > 5
+    return library, any(call.kind.endswith("by rows") for call in library.calls)
+
+
+def _target(name: str, goal: Goal) -> Target:
+    return Target(extensions=_TARGETS[name].extensions, goal=goal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _TARGETS)
+@pytest.mark.parametrize(
+    "first", [pytest.param(first, marks=() if first < 4 else pytest.mark.nightly) for first in range(0, 80, 4)]
+)
+def test_random_networks_equal_the_reference(first: int, name: str, tmp_path: Path) -> None:
+    divided = 0
+    for seed in range(first, first + 4):
+        network = _Network(seed)
+        network.convolve(24, int(network.random.choice([1, 3])))
+        for _ in range(int(network.random.integers(1, 6))):
+            network.draw()
+        network.convolve(4, 3, stride=2)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        divided += _compile(network, folder, _target(name, "balance" if seed % 2 else "ram"))[1]
+    assert divided
+
+
+def test_a_large_tensor_between_two_small_ones_is_never_whole(tmp_path: Path) -> None:
+    network = _Network(1, (32, 32, 4))
+    network.convolve(24, 1)
+    network.convolve(0, 3, stride=2, depthwise=True)
+    network.convolve(4, 1)
+    library, divided = _compile(network, tmp_path, DSP)
+    assert divided
+    assert library.arena_bytes < 12_000 < 32 * 32 * 24
+
+
+def test_a_residual_pair_needs_one_tensor_and_a_few_rows(tmp_path: Path) -> None:
+    network = _Network(1, (32, 32, 8))
+    network.residual()
+    network.convolve(8)
+    network.residual()
+    library, _ = _compile(network, tmp_path, _target("plain", "ram"))
+    assert library.arena_bytes < 1.4 * 32 * 32 * 8
+
+
+def test_speed_computes_layer_by_layer(tmp_path: Path) -> None:
+    network = _Network(1, (32, 32, 4))
+    network.convolve(24, 1)
+    network.convolve(4)
+    assert not _compile(network, tmp_path, _target("dsp", "speed"))[1]

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions computed by rows: between them, only the rows that are still needed are in memory.
+
+A chain of layers is divided into strips of output rows. Before a strip, the strips that it reads are computed. A
+window holds the rows of a tensor that later strips read; when it is full, these move to its beginning.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+from utvm.compiler.kernels import cores
+from utvm.compiler.kernels.functions import KERNEL, LAYER, OVERLAP, THRIFTY
+from utvm.compiler.kernels.records import Convolution, Operator
+from utvm.compiler.memory.graph import Graph, Location, Step
+from utvm.compiler.target import Target
+
+BY_ROWS = "rows"  # Function name of a step of layers that are computed by rows.
+
+_MOST_LAYERS = 8  # Of a chain.
+_MOST_CHAINS = 4
+_ROWS = (8, 4, 2, 1)  # Rows of a strip of a chain's last layer.
+_MOST_STRIPS = 32  # Of that layer; more would cost more calls than they save memory.
+_LEAST_WIDTH = 4  # Pixels; kernels compute as many together.
+_WORD = 4  # Bytes; rows begin at whole words, as tensors do.
+_NONE = 1 << 30  # A row or byte behind all others.
+
+Peak = Callable[[Graph], tuple[int, int]]  # The least bytes that a graph needs, and the step that needs them.
+
+
+@dataclass(frozen=True)
+class _Strip:
+    """Output rows of a layer; operands and result as tensors and bytes."""
+
+    layer: int
+    first: int
+    rows: int
+    reads: Sequence[tuple[Location, int]]
+    write: tuple[Location, int]
+
+
+@dataclass
+class _Window:
+    """The rows of a tensor that are in memory."""
+
+    row_bytes: int
+    capacity: int = _NONE
+    most: int = 0
+    begin: int = 0
+    end: int = 0
+
+
+class Chain:
+    """Consecutive steps of convolutions: windows of the tensors between them, strips, and moves in windows."""
+
+    def __init__(self, steps: Sequence[Step], rows: int) -> None:
+        self.steps = steps
+        self.layers = _layers(steps)
+        height = self.layers[-1].output_shape[0]
+        self._rows = [max(1, round(rows * layer.output_shape[0] / height)) for layer in self.layers]
+        self._makers = {step.writes[0]: number for number, step in enumerate(steps[:-1])}
+        self._sources = [
+            step.reads[: 1 + (layer.residual is not None)] for step, layer in zip(steps, self.layers, strict=True)
+        ]
+        self.windows = {place: _Window(self._row_bytes(number)) for place, number in self._makers.items()}
+        self._run()
+        for window in self.windows.values():
+            window.capacity, window.begin, window.end = window.most, 0, 0
+        self.parts = self._run()
+        self.strips = [part for part in self.parts if isinstance(part, _Strip)]
+
+    def overlap(self, source: Location) -> int:
+        """Return how many bytes the result must begin before an operand: what a strip overwrites is read by then."""
+        result = self.steps[-1].writes[0]
+        distance, lowest = 0, _NONE
+        for strip in reversed(self.strips):
+            lowest = min([lowest, *(offset for place, offset in strip.reads if place == source)])
+            if strip.write[0] == result:
+                distance = max(distance, strip.write[1] + strip.rows * self._row_bytes(strip.layer) - lowest)
+        return distance
+
+    def _row_bytes(self, number: int) -> int:
+        return math.prod(self.layers[number].output_shape[1:])
+
+    def _run(self) -> list[_Strip | Step]:
+        self._done = [0] * len(self.layers)
+        parts: list[_Strip | Step] = []
+        self._compute(len(self.layers) - 1, self.layers[-1].output_shape[0], parts)
+        return parts
+
+    def _compute(self, number: int, until: int, parts: list[_Strip | Step]) -> None:
+        layer, sources = self.layers[number], self._sources[number]
+        while self._done[number] < until:
+            first = self._done[number]
+            rows = min(self._rows[number], layer.output_shape[0] - first)
+            low, high = layer.input_rows(first, rows)
+            for place, end in zip(sources, (high, first + rows), strict=False):
+                if place in self._makers:
+                    self._compute(self._makers[place], end, parts)
+            sizes = (math.prod(layer.input_shape[1:]), self._row_bytes(number))
+            reads = tuple(
+                (place, (begin - self._begin(place)) * size)
+                for place, begin, size in zip(sources, (low, first), sizes, strict=False)
+            )
+            place = self.steps[number].writes[0]
+            if place in self.windows:
+                self._make_room(place, rows, parts)
+            write = place, (first - self._begin(place)) * self._row_bytes(number)
+            parts.append(_Strip(number, first, rows, reads, write))
+            self._done[number] = first + rows
+
+    def _begin(self, place: Location) -> int:
+        return self.windows[place].begin if place in self.windows else 0
+
+    def _make_room(self, place: Location, rows: int, parts: list[_Strip | Step]) -> None:
+        window = self.windows[place]
+        low = min(self._lowest_rows(place), default=_NONE)
+        begin = min(low, window.end)
+        left = window.end - begin
+        window.end += rows
+        window.most = max(window.most, left + rows)
+        if window.end - window.begin > window.capacity:
+            if left:
+                source = replace(place, offset=(begin - window.begin) * window.row_bytes)
+                parts.append(Step("", (source,), (place,), left * window.row_bytes))
+            window.begin = begin
+
+    def _lowest_rows(self, place: Location) -> Iterator[int]:
+        """Yield the first row of a tensor that each of its readers still needs."""
+        for layer, sources, first in zip(self.layers, self._sources, self._done, strict=True):
+            if first < layer.output_shape[0] and place in sources:
+                rows = (layer.input_rows(first, 1)[0], first)
+                yield min(row for row, source in zip(rows, sources, strict=False) if source == place)
+
+
+def by_rows(graph: Graph, target: Target, peak: Peak) -> Graph | None:
+    """Return the graph with chains of layers computed by rows, while this lowers the peak; None if it never does."""
+    maker, best = _Maker(graph, target), graph
+    chains: list[tuple[int, Chain]] = []
+    while len(chains) < _MOST_CHAINS and (found := _best_chain(best, peak, maker)):
+        chains.append(found)
+        best = _replace(best, *found, found[1].steps)
+    for first, chain in chains:
+        graph = _replace(graph, first, chain, maker.calls(chain))
+    return maker.finish(graph) if chains else None
+
+
+def _best_chain(graph: Graph, peak: Peak, maker: "_Maker") -> tuple[int, Chain] | None:
+    least, worst = peak(graph)
+    found: list[tuple[tuple[int, ...], int, Chain]] = []
+    for first in range(max(0, worst - _MOST_LAYERS + 1), worst + 1):
+        for end in range(max(first + 2, worst + 1), min(first + _MOST_LAYERS, len(graph.steps)) + 1):
+            steps = graph.steps[first:end]
+            if not _may_be_divided(graph, first, steps):
+                continue
+            height = _layers(steps)[-1].output_shape[0]
+            for rows in (rows for rows in _ROWS if 2 <= -(-height // rows) <= _MOST_STRIPS):
+                chain = Chain(steps, rows)
+                size, _ = peak(_replace(graph, first, chain, steps))
+                if size < least and maker.keeps_kernels(chain):
+                    found.append(((size, len(steps), -rows), first, chain))
+    return min(found, key=lambda item: item[0])[1:] if found else None
+
+
+def _layers(steps: Sequence[Step]) -> list[Convolution]:
+    return [step.layer for step in steps if step.layer is not None]
+
+
+def _may_be_divided(graph: Graph, first: int, steps: Sequence[Step]) -> bool:
+    if not all(_is_layer(step) for step in steps):
+        return False
+    inner = {step.writes[0] for step in steps[:-1]}
+    numbers = {place.number for place in inner}
+    others = (*graph.steps[:first], *graph.steps[first + len(steps) :])
+    here, elsewhere = (
+        {place for step in group for place in (*step.reads, *step.writes) if place.number in numbers}
+        for group in (steps, others)
+    )
+    # Whole buffers, which no other step reads or writes.
+    whole = (
+        inner == {place for place in here if place.kind == "buffer"} == {replace(place, offset=0) for place in inner}
+    )
+    return whole and all(place.kind != "buffer" for place in elsewhere)
+
+
+def _is_layer(step: Step) -> bool:
+    if step.layer is None or step.parts or len(step.writes) != 1:
+        return False
+    (rows, *line), (height, width, channels) = step.layer.input_shape, step.layer.output_shape
+    if any(size % _WORD for size in (math.prod(line), width * channels)) or min(rows, height) == 1:
+        return False
+    seen = [step.layer.input_rows(row, 1) for row in (0, height - 1)]
+    return width >= _LEAST_WIDTH and all(low < high for low, high in seen)
+
+
+def _replace(graph: Graph, first: int, chain: Chain, parts: Sequence[Step]) -> Graph:
+    buffers = list(graph.buffers)
+    for place, window in chain.windows.items():
+        size = window.capacity * window.row_bytes
+        buffers[place.number] = replace(buffers[place.number], shape=(size,))
+    places = dict.fromkeys(place for step in chain.steps for place in step.reads)
+    reads = tuple(place for place in places if place not in chain.windows and place.kind != "constant")
+    writes = (chain.steps[-1].writes[0], *chain.windows)
+    step = Step(BY_ROWS, reads, writes, parts=tuple(parts), overlap=tuple(map(chain.overlap, reads)))
+    steps = (*graph.steps[:first], step, *graph.steps[first + len(chain.steps) :])
+    return replace(graph, steps=steps, buffers=tuple(buffers))
+
+
+class _Maker:
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self._target = target
+        self._functions: dict[str, Any] = dict(graph.functions)
+        self._constants = list(graph.constants)
+        self._operators: dict[tuple[object, ...], Operator | None] = {}
+
+    def keeps_kernels(self, chain: Chain) -> bool:
+        """Whether strips are computed as fast as whole images: by the same kernels, with the same constants."""
+        return all(self._keeps_kernel(chain, strip) for strip in chain.strips)
+
+    def _keeps_kernel(self, chain: Chain, strip: _Strip) -> bool:
+        operator, step = self._operator(chain, strip), chain.steps[strip.layer]
+        whole = self._functions[step.function]
+        if operator is None or KERNEL not in whole.attrs or _kernel(operator.function) != _kernel(whole):
+            return False
+        sizes = [self._constants[place.number].nbytes for place in step.reads if place.kind == "constant"]
+        return sizes == [array.nbytes for array in operator.constants]
+
+    def calls(self, chain: Chain) -> list[Step]:
+        return [part if isinstance(part, Step) else self._call(chain, part) for part in chain.parts]
+
+    def _call(self, chain: Chain, strip: _Strip) -> Step:
+        operator = self._operator(chain, strip)
+        assert operator is not None
+        moved = [replace(place, offset=place.offset + offset) for place, offset in (*strip.reads, strip.write)]
+        constants = [self._constant(array) for array in operator.constants]
+        function = self._name(chain.steps[strip.layer].function, operator.function)
+        return Step(function, (*moved[:-1], *constants), (moved[-1],))
+
+    def _operator(self, chain: Chain, strip: _Strip) -> Operator | None:
+        layer = chain.layers[strip.layer]
+        part = layer.strip(strip.first, strip.rows)
+        key = (id(layer), part.input_shape, part.padding)
+        if key not in self._operators:
+            operator = cores.choose(part, self._target)
+            self._operators[key] = operator and replace(operator, function=_without_place(operator.function))
+        return self._operators[key]
+
+    def _name(self, layer: str, function: Any) -> str:
+        names = (f"{layer}_{BY_ROWS}_{number}" for number in range(len(self._functions) + 1))
+        return next(name for name in names if _same(self._functions.setdefault(name, function), function))
+
+    def _constant(self, array: Any) -> Location:
+        for number, known in enumerate(self._constants):
+            if known.dtype == array.dtype and np.array_equal(known, array):
+                return Location("constant", number)
+        self._constants.append(array)
+        return Location("constant", len(self._constants) - 1)
+
+    def finish(self, graph: Graph) -> Graph:
+        """Return the graph with the functions and constants that it uses."""
+        used: dict[int, int] = {}
+
+        def number(place: Location) -> Location:
+            constant = place.kind == "constant"
+            return replace(place, number=used.setdefault(place.number, len(used))) if constant else place
+
+        def renumber(step: Step) -> Step:
+            return replace(step, reads=tuple(map(number, step.reads)), parts=tuple(map(renumber, step.parts)))
+
+        steps = tuple(map(renumber, graph.steps))
+        names = dict.fromkeys(call.function for step in steps for call in step.calls)
+        return replace(
+            graph,
+            steps=steps,
+            constants=tuple(self._constants[old] for old in used),
+            functions={name: self._functions[name] for name in names if name in self._functions},
+        )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or bool(tvm_ffi.structural_equal(one, other, map_free_vars=True))
+
+
+def _kernel(function: Any) -> str:
+    return str(function.attrs[KERNEL]).removesuffix(cores.HELD)
+
+
+def _without_place(function: Any) -> Any:
+    """Return a strip's function without what differs between strips of a layer; its operands stay apart."""
+    attributes: Mapping[str, Any] = function.attrs
+    function = function.with_attr({OVERLAP: [-1] * len(attributes[OVERLAP]), "tirx.noalias": True})
+    for name in ("global_symbol", LAYER):
+        function = function.without_attr(name)
+    return function.with_attr(THRIFTY, _without_place(attributes[THRIFTY])) if THRIFTY in attributes else function
