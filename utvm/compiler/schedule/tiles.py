@@ -13,31 +13,21 @@ from tvm import ir, s_tir, tirx
 
 from utvm.compiler.kernels.functions import KERNEL, OVERLAP
 from utvm.compiler.library import item_bytes
-from utvm.compiler.schedule.tile_choice import (
-    Axis,
-    Group,
-    Tile,
-    TileRegisters,
-    address,
-    choose,
-    groups,
-    loads_of,
-    read_nest,
-)
+from utvm.compiler.schedule import tile_choice
 from utvm.compiler.tvm_types import element_type
 
 _Span = tuple[int, int, int]  # Along an axis: start, number of tiles, length of a tile.
 
 
-def with_tiles(function: Any, registers: TileRegisters) -> Any:
+def with_tiles(function: Any, registers: tile_choice.TileRegisters) -> Any:
     root = function.body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    nests = [read_nest(statement) for statement in statements]
+    nests = [tile_choice.read_nest(statement) for statement in statements]
     buffers = list(root.alloc_buffers)
-    statement_groups = groups(statements, nests, buffers)
+    statement_groups = tile_choice.groups(statements, nests, buffers)
     if not statement_groups:
         return function
-    tiles = [choose(group.reduction, registers) for group in statement_groups]
+    tiles = [tile_choice.choose(group.reduction, registers) for group in statement_groups]
     sums = []
     for group, tile in zip(statement_groups, tiles, strict=True):
         members = [group.reduction, *group.followers]
@@ -77,12 +67,12 @@ def _spans(extent: int, size: int) -> list[_Span]:
 class _Writer:
     """Writes the loops of a group: on each axis whole tiles first, then the remainder."""
 
-    def __init__(self, group: Group, tile: Tile, sums: Any) -> None:
+    def __init__(self, group: tile_choice.Group, tile: tile_choice.Tile, sums: Any) -> None:
         self._group = group
         self._tile = tile
         self._sums = sums
 
-    def all_of(self, axes: Sequence[Axis], *begun: tuple[Axis, Any, int]) -> Any:
+    def all_of(self, axes: Sequence[tile_choice.Axis], *begun: tuple[tile_choice.Axis, Any, int]) -> Any:
         if not axes:
             return self._one(begun)
         parts = []
@@ -92,7 +82,7 @@ class _Writer:
             parts.append(_loop([self.all_of(axes[1:], *begun, (axes[0], begin, size))], loops))
         return _sequence(parts)
 
-    def _one(self, begun: Sequence[tuple[Axis, Any, int]]) -> Any:
+    def _one(self, begun: Sequence[tuple[tile_choice.Axis, Any, int]]) -> Any:
         points = [
             {hash(axis.variable): _plus(begin, step) for (axis, begin, _), step in zip(begun, steps, strict=True)}
             for steps in itertools.product(*(range(size) for _, _, size in begun))
@@ -145,7 +135,7 @@ class _Writer:
         return tvm_ffi.structural_map(value, changes, order="post")
 
 
-def _begin(axis: Axis, first: int, count: int, size: int, loops: list[tuple[Any, int]]) -> Any:
+def _begin(axis: tile_choice.Axis, first: int, count: int, size: int, loops: list[tuple[Any, int]]) -> Any:
     kind = element_type(axis.variable)
     if count == 1:
         return tirx.const(first, kind)
@@ -177,13 +167,15 @@ def _sequence(statements: Sequence[Any]) -> Any:
 _MOST = 1 << 20  # Maximum reads to examine.
 
 
-def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> list[int]:
+def distances(group: tile_choice.Group, tile: tile_choice.Tile, inputs: Sequence[Any], output: Any) -> list[int]:
     """Return, per input, how many bytes the output must begin before it to share memory; -1 if unknown."""
     nowhere = [-1] * len(inputs)
     axes = [axis for axis in group.reduction.axes if not axis.reduces]
     reduced = [axis for axis in group.reduction.axes if axis.reduces]
-    loads = [load for load in loads_of(group.reduction.value) if not load.source.same_as(group.reduction.buffer)]
-    later = [load for follower in group.followers for load in loads_of(follower.value)]
+    loads = [
+        load for load in tile_choice.loads_of(group.reduction.value) if not load.source.same_as(group.reduction.buffer)
+    ]
+    later = [load for follower in group.followers for load in tile_choice.loads_of(follower.value)]
     many = math.prod(axis.extent for axis in group.reduction.axes) * len(loads)
     if not axes or many > _MOST or len(group.results) != 1 or not group.results[0].same_as(output):
         return nowhere
@@ -211,7 +203,9 @@ def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> l
     return results
 
 
-def _order(axes: Sequence[Axis], tile: Tile, points: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _order(
+    axes: Sequence[tile_choice.Axis], tile: tile_choice.Tile, points: Sequence[npt.NDArray[np.int64]]
+) -> npt.NDArray[np.int64]:
     order = np.zeros_like(points[0])
     for axis, size, point in zip(axes, tile.sizes, points, strict=True):
         order = order * -(-axis.extent // size) + point // size
@@ -219,7 +213,7 @@ def _order(axes: Sequence[Axis], tile: Tile, points: Sequence[npt.NDArray[np.int
 
 
 def _lowest(load: Any, values: dict[int, Any], shape: tuple[int, ...], count: int) -> npt.NDArray[np.int64]:
-    return np.asarray(np.broadcast_to(address(load, values), shape).reshape(count, -1).min(axis=1))
+    return np.asarray(np.broadcast_to(tile_choice.address(load, values), shape).reshape(count, -1).min(axis=1))
 
 
 def _distance(order: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], lowest: npt.NDArray[np.int64]) -> int:
