@@ -245,8 +245,6 @@ class Tuner:
 
     def _measure_schedules(self, state: _State, limit: int) -> int:
         """Measure a batch of schedules of a layer; return the number of new ones."""
-        # Slow to import, and needed only for layers without a kernel.
-
         if state.search is None:
             state.search = ScheduleSearch(state.layer.function, self.seed, _BATCH)
             for (_, trace), count in state.counts.items():

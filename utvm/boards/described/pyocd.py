@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from utvm.base.process.interpreter import python_command
-from utvm.boards.described.chip import (
-    Chip,
-    ChipMemory,
-    add_registers,
-    memory_name,
-    read_xml,
-    split_sectors,
-    without_overlaps,
-)
+from utvm.boards.described import chip
 from utvm.errors import ConfigError
 
 INSTALL = "pipx install pyocd; or pip install 'utvm[pyocd]'"
@@ -51,12 +43,12 @@ def find() -> Installed | None:
     return Installed(Path(program), tuple(first_line.removeprefix("#!").split()))
 
 
-def read() -> Mapping[str, Callable[[], Chip]]:
+def read() -> Mapping[str, Callable[[], chip.Chip]]:
     """A reader for each target built into pyOCD, by name."""
     return {name: functools.partial(_read_chip, name) for name in _ask()}
 
 
-def read_all() -> Mapping[str, Callable[[], Chip]]:
+def read_all() -> Mapping[str, Callable[[], chip.Chip]]:
     """As :func:`read`, with all targets read at once, which is faster for many."""
     names = _ask()
     return {name: functools.partial(_chip, name, row) for name, row in zip(names, _ask(*names), strict=True)}
@@ -84,23 +76,23 @@ def _ask(*names: str) -> Any:
         ) from error
 
 
-def _read_chip(name: str) -> Chip:
+def _read_chip(name: str) -> chip.Chip:
     return _chip(name, _ask(name)[0])
 
 
-def _chip(name: str, row: dict[str, Any]) -> Chip:
-    memory = without_overlaps(_join_flash([_memory(piece) for piece in row["memory"]]))
-    chip = Chip(row["part"] or name, _SMALLEST, False, memory, None, "pyOCD", name)
+def _chip(name: str, row: dict[str, Any]) -> chip.Chip:
+    memory = chip.without_overlaps(_join_flash([_memory(piece) for piece in row["memory"]]))
+    found = chip.Chip(row["part"] or name, _SMALLEST, False, memory, None, "pyOCD", name)
     registers = row["registers"].encode()
-    return add_registers(chip, read_xml(Path(f"pyOCD's SVD of {name}"), registers)) if registers else chip
+    return chip.add_registers(found, chip.read_xml(Path(f"pyOCD's SVD of {name}"), registers)) if registers else found
 
 
-def _memory(row: dict[str, Any]) -> ChipMemory:
-    sectors = split_sectors(row["size"], row["sector"])
-    return ChipMemory(memory_name(row["name"]), row["start"], row["size"], row["kind"], sectors, row["first"])
+def _memory(row: dict[str, Any]) -> chip.ChipMemory:
+    sectors = chip.split_sectors(row["size"], row["sector"])
+    return chip.ChipMemory(chip.memory_name(row["name"]), row["start"], row["size"], row["kind"], sectors, row["first"])
 
 
-def _join_flash(memory: list[ChipMemory]) -> Iterator[ChipMemory]:
+def _join_flash(memory: list[chip.ChipMemory]) -> Iterator[chip.ChipMemory]:
     """Join adjacent flash: pyOCD splits it where the sector size changes."""
     memory = sorted(memory, key=lambda piece: piece.address)
     starts = [0] + [
@@ -110,7 +102,7 @@ def _join_flash(memory: list[ChipMemory]) -> Iterator[ChipMemory]:
     ]
     for start, end in pairwise([*starts, len(memory)]):
         pieces = memory[start:end]
-        yield ChipMemory(
+        yield chip.ChipMemory(
             pieces[0].name,
             pieces[0].address,
             sum(piece.size for piece in pieces),
