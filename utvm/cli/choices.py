@@ -4,7 +4,6 @@
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,27 +21,12 @@ _NUMBERS = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?(,[-+]?\d+(\.\d*)?([eE][-
 
 MODEL = "ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, also PyTorch (.pt2) or Relax (.py)"
 
-SETTINGS: Mapping[str, str] = {
-    "shape": "sizes of an input with open dimensions: NAME=1,8,8,1",
-    "signature": "the signature of a TensorFlow Lite file that has several (default: its first graph)",
-    "scale": "values of black and white in a picture: 0..1, -1..1, 0..255 (default: the range of an 8-bit input)",
-    "weights": "weights file for cifar10_cnn, see its README.md (default: random weights)",
-    "tuned": "log of model.tune for this core: use its fastest candidate for each layer",
-    "executor": "aot (default): generated calls of the operators; graph: interprets a graph description",
-    "accelerator": "operators to run on the board's accelerator: auto (default; where estimated faster), all, off",
-    "memory": "RAM regions, fastest first: fast=16K,slow (default: one, arena)",
-    "pin": "place tensors in regions: TENSOR=REGION, comma-separated",
-    "unchecked-indices": "yes: do not check indices in inputs; one out of range reads memory outside the tensor",
-    "optimize": "balance (default), speed, flash or ram: what kernels save at the expense of the others",
-    "weights-in-ram": "copy weights to RAM at the start, up to 64K for example: for boards whose flash waits",
-    "in-ram": "yes: load the firmware into RAM only, through the debug port; flash is not written",
-}
-"""Keys of ``--set``. A test compares the table in docs/compiler.md with this."""
-
 _SHAPE = ("shape", "signature")
 _PICTURES = (*_SHAPE, "scale")
 _LAYOUT = ("memory", "pin", "weights-in-ram")
 _COMPILED = (*_SHAPE, "tuned", "executor", "accelerator", *_LAYOUT, "unchecked-indices", "optimize")
+SETTINGS = (*_COMPILED, "scale", "weights", "in-ram")
+"""Keys of ``--set``, which docs/compiler.md describes."""
 
 
 def _setting(text: str) -> Parts:
