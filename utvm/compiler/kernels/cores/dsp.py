@@ -8,17 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from utvm.compiler.kernels.cores.constants import (
-    Pointers,
-    call_helper,
-    folded_bias,
-    geometry,
-    operator_of_steps,
-    ranges,
-    residual_tables,
-    settle,
-    with_forms,
-)
+from utvm.compiler.kernels.cores import constants as common
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, channelwise, distance
 
 _PIXELS = 4
@@ -36,7 +26,7 @@ def make_with_dsp(record: Convolution, dual: bool, wide: bool, held: bool) -> Op
         wide: with weights of 16 bits where the layer has enough outputs.
         held: with the weights copied to RAM, if they are small beside the layer's input and output.
     """
-    settled, table = settle(record)
+    settled, table = common.settle(record)
     if table is None:
         return None
     if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
@@ -59,7 +49,7 @@ def variant(record: Convolution) -> str:
 def clamp(record: Convolution, output: Any, count: Any) -> None:
     """Emit a call that clamps bytes if the kernel's own limits differ from the record's."""
     if (record.low, record.high) not in ((0, 127), (-128, 127)):
-        call_helper("clamp_bytes", output, count, record.low, record.high)
+        common.call_helper("clamp_bytes", output, count, record.low, record.high)
 
 
 def _dense(record: Convolution, table: Int32, dual: bool) -> Operator:
@@ -72,34 +62,34 @@ def _dense(record: Convolution, table: Int32, dual: bool) -> Operator:
     groups, rest = divmod(channels, 4)
     helper = f"dsp_dense_{form}_{dual:d}_{variant(record)}"
 
-    def all_channels(_: Any, output: Any, at: Pointers) -> None:
+    def all_channels(_: Any, output: Any, at: common.Pointers) -> None:
         to = output.access_ptr("w")
-        call_helper("expand_values", at["values"], at["data"], length)
+        common.call_helper("expand_values", at["values"], at["data"], length)
         if groups:
-            call_helper(helper, to, at["values"], at["stream"], groups, count)
+            common.call_helper(helper, to, at["values"], at["stream"], groups, count)
         if rest:
-            call_helper(helper, at["last"], at["values"], at.to("stream", groups * (count + 16)), 1, count)
-            call_helper("spread_bytes", tirx.address_of(output[4 * groups]), 1, at["last"], 1, rest)
+            common.call_helper(helper, at["last"], at["values"], at.to("stream", groups * (count + 16)), 1, count)
+            common.call_helper("spread_bytes", tirx.address_of(output[4 * groups]), 1, at["last"], 1, rest)
         clamp(record, to, channels)
 
     own = {"values": (count // 2, "int32")} | ({"last": (4, "int8")} if rest else {})
     overlap = (distance(record, 1),)
-    return operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, own, 1, all_channels)
+    return common.operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, own, 1, all_channels)
 
 
 def _few(record: Convolution, stream: Int32, length: int) -> Operator:
-    def all_channels(_: Any, output: Any, at: Pointers) -> None:
+    def all_channels(_: Any, output: Any, at: common.Pointers) -> None:
         more = [len(record.bias), length, record.low, record.high]
-        call_helper("dsp_few", output.access_ptr("w"), at["data"], at["stream"], *more)
+        common.call_helper("dsp_few", output.access_ptr("w"), at["data"], at["stream"], *more)
 
     overlap = (distance(record, 1),)
-    return operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, {}, 1, all_channels)
+    return common.operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, {}, 1, all_channels)
 
 
 def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) -> Operator | None:
     height, width, channels = record.output_shape
     depth, pixels = record.input_shape[2], height * width
-    tables = None if record.residual is None else residual_tables(record.residual)
+    tables = None if record.residual is None else common.residual_tables(record.residual)
     if record.residual is not None and tables is None:
         return None
     pairs = -(-record.weights[0].size // 4) * 2
@@ -111,14 +101,14 @@ def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) ->
     if channels % 2:
         own["last"] = (2 * _PIXELS, "int8")
     if not _reads_pixels(record):
-        constants["geometry"] = geometry(record)
+        constants["geometry"] = common.geometry(record)
         if depth % 4:
             own["window"] = (2 * pairs, "int8")
     if tables is not None:
         constants["tables"] = tables
         own["result"] = (_PIXELS * channels, "int8")
 
-    def tile(number: Any, output: Any, at: Pointers) -> None:
+    def tile(number: Any, output: Any, at: common.Pointers) -> None:
         first = number * _PIXELS
         to = tirx.address_of(output[first * channels])
         count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
@@ -126,23 +116,23 @@ def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) ->
         target = at.get("result", to)
         weights = "held" if held else "stream"
         if held:
-            call_helper("hold_words", at["held"], at["stream"], len(stream), number)
+            common.call_helper("hold_words", at["held"], at["stream"], len(stream), number)
         if channels > 1:
             even = channels // 2 * 2
-            call_helper(helper, target, at["columns"], at[weights], even, pairs, count, channels)
+            common.call_helper(helper, target, at["columns"], at[weights], even, pairs, count, channels)
         if channels % 2:
             stream_of_last = at.to(weights, channels // 2 * group)
-            call_helper(helper, at["last"], at["columns"], stream_of_last, 2, pairs, count, 2)
+            common.call_helper(helper, at["last"], at["columns"], stream_of_last, 2, pairs, count, 2)
             place = tirx.address_of(output[(first + 1) * channels - 1])
             place = place if tables is None else at.to("result", channels - 1)
-            call_helper("spread_bytes", place, channels, at["last"], 2, count)
+            common.call_helper("spread_bytes", place, channels, at["last"], 2, count)
         clamp(record, target, count * channels)
         if tables is not None:
             other = at.to("other", first * channels)
-            call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
+            common.call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
 
     overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
-    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
+    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
 
 
 def _reads_pixels(record: Convolution) -> bool:
@@ -150,26 +140,26 @@ def _reads_pixels(record: Convolution) -> bool:
     return is_pixel and record.input_shape[2] % 4 == 0
 
 
-def _columns(record: Convolution, first: Any, count: Any, at: Pointers) -> None:
+def _columns(record: Convolution, first: Any, count: Any, at: common.Pointers) -> None:
     _, rows, columns, depth = record.weights.shape
     if _reads_pixels(record):
-        call_helper("pixel_columns", at["columns"], at.to("data", first * depth), depth, count)
+        common.call_helper("pixel_columns", at["columns"], at.to("data", first * depth), depth, count)
         return
     width = record.output_shape[1]
     read = [at["columns"], at["data"], at["geometry"], tirx.floordiv(first, width), tirx.floormod(first, width)]
     if depth % 4 == 0:
-        call_helper("window_columns", *read, count)
+        common.call_helper("window_columns", *read, count)
     elif record.dilation == (1, 1):
-        call_helper(f"gathered_columns_{rows}_{columns * depth}", *read, count, at["window"])
+        common.call_helper(f"gathered_columns_{rows}_{columns * depth}", *read, count, at["window"])
     else:
-        call_helper("copied_columns", *read, count, at["window"], -(-rows * columns * depth // 4) * 4)
+        common.call_helper("copied_columns", *read, count, at["window"], -(-rows * columns * depth // 4) * 4)
 
 
 def _can_share(record: Convolution) -> bool:
     """Whether a halfword may be the weights of two channels, one 256 times the other; see ``dsp_tile``."""
     weights = record.weights.reshape(len(record.bias), -1)
     even, odd = weights[: len(weights) // 2 * 2 : 2], weights[1::2]
-    largest = max((max(-low, high) for low, high in ranges(record)[1::2]), default=0)
+    largest = max((max(-low, high) for low, high in common.ranges(record)[1::2]), default=0)
     return largest < _SHARED_LIMIT and not bool(np.any((odd == -128) & (even < 0)))
 
 
@@ -204,7 +194,7 @@ def _stream(record: Convolution, table: Int32, together: int, form: int) -> Int3
 
 
 def _biases(record: Convolution, form: int) -> npt.NDArray[np.int64]:
-    bias = folded_bias(record)
+    bias = common.folded_bias(record)
     if form == 1:
         bias[1::2] = bias[: len(bias) // 2 * 2 : 2] + 256 * bias[1::2]
     return bias * 2 if form == 2 else bias
@@ -231,21 +221,21 @@ _MOST_CHANNELS = 4095  # Largest immediate of an addition.
 
 def make_planes_with_dsp(record: Convolution) -> Operator | None:
     """Make the operator, undilated and of horizontal stride 1 or 2; None if unsupported."""
-    settled, table = settle(record)
+    settled, table = common.settle(record)
     channels = len(record.bias)
     if table is None or record.residual is not None or record.strides[1] > 2:
         return None
     if record.dilation != (1, 1) or channels > _MOST_CHANNELS or math.prod(record.output_shape[:2]) < _LEAST_PIXELS:
         return None
     stream = (_plane_stream if _is_small(record) else _filter_stream)(settled, table)
-    constants: dict[str, npt.NDArray[Any]] = {"stream": stream, "geometry": geometry(settled)}
+    constants: dict[str, npt.NDArray[Any]] = {"stream": stream, "geometry": common.geometry(settled)}
     height, width, _ = record.output_shape
     widths = [item for item in _WIDTHS if width % item == 0]
     enough = next((width for width in widths if 3 * _pitch(record, width) <= _LITTLE), 0)
     sizes = [(height, width), *((1, width) for width in widths if width >= enough)]
     if _is_small(record):
         sizes = [size for size in sizes if _pitch(record, size[1]) <= _MOST_PITCH]
-    return with_forms([_plane(settled, constants, *size) for size in sizes]) if sizes else None
+    return common.with_forms([_plane(settled, constants, *size) for size in sizes]) if sizes else None
 
 
 def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: int, pixels: int) -> Operator:
@@ -261,17 +251,17 @@ def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: in
         helper = f"dsp_filters_{lines}_{copies}_{filter_}"
     together = tall * pixels
 
-    def band(number: Any, output: Any, at: Pointers) -> None:
+    def band(number: Any, output: Any, at: common.Pointers) -> None:
         first = number * together
         to = tirx.address_of(output[first * channels])
         place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
-        call_helper(helper, to, *(at[item] for item in ("data", "geometry", "plane", "stream")), *place, tall)
+        common.call_helper(helper, to, *(at[item] for item in ("data", "geometry", "plane", "stream")), *place, tall)
         clamp(record, to, together * channels)
 
     own = {"plane": (lines * pitch // 4, "int32")}
     overlap = (channelwise(record, together),)
     steps = height * width // together
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, steps, band)
+    return common.operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, steps, band)
 
 
 def _is_small(record: Convolution) -> bool:
@@ -291,7 +281,7 @@ def _plane_stream(record: Convolution, table: Int32) -> Int32:
     square = np.zeros((channels, 3, 3), np.int64)
     square[:, :rows, :columns] = 2 * record.weights[..., 0].astype(np.int64)
     words = halves(square[..., :2], square[..., 1:]).reshape(channels, -1)
-    return np.column_stack([words, 2 * folded_bias(record), table]).astype(np.int32).ravel()
+    return np.column_stack([words, 2 * common.folded_bias(record), table]).astype(np.int32).ravel()
 
 
 def _filter_stream(record: Convolution, table: Int32) -> Int32:
@@ -301,26 +291,31 @@ def _filter_stream(record: Convolution, table: Int32) -> Int32:
     words = halves(padded[..., 1::2], padded[..., 2::2])
     if record.strides[1] == 1:
         words = np.concatenate([words, halves(padded[..., :-1:2], padded[..., 1::2])], axis=2)
-    return np.column_stack([words.reshape(channels, -1), folded_bias(record), table]).astype(np.int32).ravel()
+    return np.column_stack([words.reshape(channels, -1), common.folded_bias(record), table]).astype(np.int32).ravel()
 
 
 def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
     """Make the operator of one output per input channel, channels in fours, no residual; None if unsupported."""
-    record, table = settle(record)
+    record, table = common.settle(record)
     width, channels = record.output_shape[1:]
     if table is None or channels % 4 or record.input_shape[2] != channels or record.residual is not None:
         return None
     if record.dilation != (1, 1):
         return None  # Copying each window would take longer than the kernel saves.
     bytes_ = np.ascontiguousarray(record.weights.reshape(channels // 4, 4, -1).transpose(0, 2, 1))
-    constants = {"weights": bytes_.view("<i4").astype(np.int32).ravel(), "bias": folded_bias(record).astype(np.int32)}
-    constants |= {"scales": table, "geometry": geometry(record)}
+    constants = {
+        "weights": bytes_.view("<i4").astype(np.int32).ravel(),
+        "bias": common.folded_bias(record).astype(np.int32),
+    }
+    constants |= {"scales": table, "geometry": common.geometry(record)}
 
-    def row(number: Any, output: Any, at: Pointers) -> None:
+    def row(number: Any, output: Any, at: common.Pointers) -> None:
         to = tirx.address_of(output[number * (width * channels)])
         read = [at["data"], at["geometry"], at["window"], number, at["weights"], at["bias"], at["scales"]]
-        call_helper("depthwise_row", to, *read, record.low, record.high)
+        common.call_helper("depthwise_row", to, *read, record.low, record.high)
 
     overlap = (distance(record, 1, reads_again=True),)
     own = {"window": (record.weights[0].size * channels, "int8")}
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, record.output_shape[0], row)
+    return common.operator_of_steps(
+        record, "depthwise_conv2d_int8", overlap, constants, own, record.output_shape[0], row
+    )

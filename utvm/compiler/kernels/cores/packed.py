@@ -9,15 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from utvm.compiler.kernels.cores.constants import (
-    Pointers,
-    call_helper,
-    geometry,
-    operator_of_steps,
-    residual_tables,
-    settle_with_offset,
-    with_forms,
-)
+from utvm.compiler.kernels.cores import constants as common
 from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, channelwise, distance
 
 _PIXELS = 4
@@ -31,7 +23,7 @@ _REACH = 255  # If the magnitudes of the weights sum to at most this, the sum of
 
 def make_packed_operator(record: Convolution) -> Operator | None:
     """Make the operator, or return None if the kernels do not support the record."""
-    settled = settle_with_offset(record)
+    settled = common.settle_with_offset(record)
     if settled is None:
         return None
     if record.depthwise:
@@ -47,7 +39,7 @@ def _is_dense(record: Convolution) -> bool:
 
 def make_dense_pairs(record: Convolution) -> Operator | None:
     """Make a dense operator of which a multiplication computes two channels, or return None; it needs more memory."""
-    settled = settle_with_offset(record)
+    settled = common.settle_with_offset(record)
     channels, length = len(record.weights), record.weights[0].size
     if settled is None or record.depthwise or not _is_dense(record) or 2 < channels < _MANY:
         return None
@@ -78,12 +70,12 @@ def _dense_operator(record: Convolution, table: Int32, helper: str, words: Int32
     constants: dict[str, npt.NDArray[Any]] = {"words": words.ravel(), "scales": table.ravel()}
     own = {"values": (scratch, "int32")} if scratch else {}
 
-    def all_channels(_: Any, output: Any, at: Pointers) -> None:
+    def all_channels(_: Any, output: Any, at: common.Pointers) -> None:
         read = [at["data"], length, at["words"], at["scales"], channels, record.low, record.high]
-        call_helper(helper, output.access_ptr("w"), *read, *(at[name] for name in own))
+        common.call_helper(helper, output.access_ptr("w"), *read, *(at[name] for name in own))
 
     overlap = (distance(record, 1, reads_again=not scratch),)
-    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, 1, all_channels)
+    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, 1, all_channels)
 
 
 def _convolution(record: Convolution, table: Int32) -> Operator | None:
@@ -95,12 +87,12 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
     padded = _padded_weights(record.weights.reshape(channels, -1))
     weights, begin = _span(padded)
     together = _groups(weights)
-    tables = None if record.residual is None else residual_tables(record.residual)
+    tables = None if record.residual is None else common.residual_tables(record.residual)
     if together is None or (record.residual is not None and tables is None):
         return None
     table[:, 3] += (together << 24) + (begin // _UNROLLED << 8)
     constants: dict[str, npt.NDArray[Any]] = {"weights": weights.ravel(), "scales": table.ravel()}
-    constants["geometry"] = geometry(record)
+    constants["geometry"] = common.geometry(record)
     if tables is not None:
         constants["tables"] = tables
     pixels, length = height * width, weights.shape[1]
@@ -108,7 +100,7 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
     if tables is not None:
         own["result"] = (_PIXELS * channels, "int8")
 
-    def tile(number: Any, output: Any, at: Pointers) -> None:
+    def tile(number: Any, output: Any, at: common.Pointers) -> None:
         first = number * _PIXELS
         to = tirx.address_of(output[first * channels])
         count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
@@ -116,13 +108,15 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         place = [tirx.floordiv(first, width), tirx.floormod(first, width), count]
         limits = [record.low, record.high, record.output_zero]
         target = at.get("result", to)
-        call_helper("convolve_tile", target, *read, *place, at["weights"], length, at["scales"], channels, *limits)
+        common.call_helper(
+            "convolve_tile", target, *read, *place, at["weights"], length, at["scales"], channels, *limits
+        )
         if tables is not None:
             other = at.to("other", first * channels)
-            call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
+            common.call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
 
     overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
-    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
+    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
 
 
 def _depthwise(record: Convolution, table: Int32) -> Operator | None:
@@ -131,12 +125,12 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
     _, width, _ = record.output_shape
     weights = record.weights[..., 0].transpose(0, 2, 1)
     constants: dict[str, npt.NDArray[Any]] = {"weights": np.ascontiguousarray(weights).ravel(), "scales": table.ravel()}
-    constants["geometry"] = geometry(record)
+    constants["geometry"] = common.geometry(record)
     # A layer that does not shrink its input gains too little to be worth the time.
     narrow = next((item for item in _NARROW if width % item == 0 and record.strides[0] > 1), width)
     forms = [_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))]
     image = _image(record, constants) if _is_usual(record) else None
-    return with_forms([image, *forms] if image else forms)
+    return common.with_forms([image, *forms] if image else forms)
 
 
 def _is_nine(record: Convolution) -> bool:
@@ -154,18 +148,18 @@ def _image(record: Convolution, constants: Mapping[str, npt.NDArray[Any]]) -> Op
     if rows * pitch > _SMALL or channels != record.input_shape[2]:
         return None
 
-    def image(_: Any, output: Any, at: Pointers) -> None:
+    def image(_: Any, output: Any, at: common.Pointers) -> None:
         read = [at[item] for item in ("data", "geometry", "plane", "weights", "scales")]
-        call_helper("depthwise_image", output.access_ptr("w"), *read, height, rows, pitch)
+        common.call_helper("depthwise_image", output.access_ptr("w"), *read, height, rows, pitch)
 
     own = {"plane": (rows * pitch, "int8")}
     overlap = (channelwise(record, height * width),)
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, 1, image)
+    return common.operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, 1, image)
 
 
 def make_narrow(record: Convolution, large: bool) -> Operator | None:
     """Make a depthwise operator that copies nothing, or return None: for rows of a few pixels, or ``large`` filters."""
-    settled = settle_with_offset(record)
+    settled = common.settle_with_offset(record)
     (height, width, channels), inputs = record.output_shape, record.input_shape[2]
     if settled is None or channels % 4 or inputs != channels or record.residual is not None:
         return None
@@ -176,15 +170,15 @@ def make_narrow(record: Convolution, large: bool) -> Operator | None:
     table[:, 0] += record.input_zero * record.weights.sum(axis=(1, 2, 3), dtype=np.int32)
     words = np.ascontiguousarray(record.weights.reshape(channels // 4, 4, -1).transpose(0, 2, 1)).view("<i4")
     constants = {"weights": words.astype(np.int32).ravel(), "scales": table.ravel()}
-    constants |= {"geometry": geometry(record)}
+    constants |= {"geometry": common.geometry(record)}
 
-    def row(number: Any, output: Any, at: Pointers) -> None:
+    def row(number: Any, output: Any, at: common.Pointers) -> None:
         to = tirx.address_of(output[number * (width * channels)])
         read = [at[item] for item in ("data", "geometry", "weights", "scales")]
-        call_helper("depthwise_narrow", to, *read, number, record.low, record.high)
+        common.call_helper("depthwise_narrow", to, *read, number, record.low, record.high)
 
     overlap = (distance(record, width, reads_again=True),)
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, {}, height, row)
+    return common.operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, {}, height, row)
 
 
 def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
@@ -194,16 +188,18 @@ def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels
     needed = pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1
     own = {"plane": (needed * rows, "int8")}
 
-    def line(number: Any, output: Any, at: Pointers) -> None:
+    def line(number: Any, output: Any, at: common.Pointers) -> None:
         first = number * pixels
         to = tirx.address_of(output[first * channels])
         place = [tirx.floordiv(first, width), tirx.floormod(first, width), pixels]
         read = [at["data"], at["geometry"], at["plane"], *place, at["weights"], at["scales"]]
         copies = channels // record.input_shape[2]
-        call_helper("depthwise_line", to, *read, copies, record.low, record.high, record.output_zero)
+        common.call_helper("depthwise_line", to, *read, copies, record.low, record.high, record.output_zero)
 
     overlap = (channelwise(record, pixels),)
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line)
+    return common.operator_of_steps(
+        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line
+    )
 
 
 def _padded_weights(weights: Int8) -> Int8:

@@ -10,16 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from utvm.compiler.kernels.cores.constants import (
-    Pointers,
-    call_helper,
-    folded_bias,
-    geometry,
-    operator_of_steps,
-    residual_tables,
-    settle,
-    with_forms,
-)
+from utvm.compiler.kernels.cores import constants as common
 from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Residual, distance
 
 _VECTOR = 16  # Bytes.
@@ -59,7 +50,7 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
     mask = (1 << 2 * pixels * ((channels - 1) % (8 // pixels) + 1)) - 1
     more = [channels, record.output_zero, record.low, record.high, mask, len(stream)]
     constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
-    constants["geometry"] = np.append(geometry(record), [*more, run, rounds, line]).astype(np.int32)
+    constants["geometry"] = np.append(common.geometry(record), [*more, run, rounds, line]).astype(np.int32)
     # Copy a pixel only if the kernel would read beyond its end.
     pixel = run * rounds if record.weights[0].size < run * rounds else 1
     scratch = {"row": rounds * line + _VECTOR, "pixels": pixel, "windows": 2 * run * rounds}[kind]
@@ -73,13 +64,13 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
         _, rows, columns, depth = record.weights.shape
         helper += f"_{rows}_{columns * depth}" if record.dilation == (1, 1) else "_0_0"
 
-    def row(number: Any, output: Any, at: Pointers) -> None:
+    def row(number: Any, output: Any, at: common.Pointers) -> None:
         to = tirx.address_of(output[number * (width * channels)])
         read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
-        call_helper(helper, at.get("result", to), *read, number)
+        common.call_helper(helper, at.get("result", to), *read, number)
         if tables is not None:
             other = at.to("other", number * (width * channels))
-            call_helper("vector_add", to, at["result"], other, at["tables"], width * channels)
+            common.call_helper("vector_add", to, at["result"], other, at["tables"], width * channels)
 
     near = {
         "row": lambda: distance(record, width),
@@ -87,7 +78,7 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
         "windows": lambda: distance(record, width, reads_again=True),
     }
     overlap: tuple[int | None, ...] = (near[kind](), 0)[: 1 if tables is None else 2]
-    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, height, row)
+    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, height, row)
 
 
 def _way(record: Convolution) -> tuple[str, Convolution]:
@@ -137,13 +128,13 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
     more = [channels, record.output_zero, record.low, record.high]
     constants: dict[str, npt.NDArray[Any]] = {
         "stream": _channel_stream(record.weights, scales, channels // inputs),
-        "geometry": np.append(geometry(record), more).astype(np.int32),
+        "geometry": np.append(common.geometry(record), more).astype(np.int32),
     }
     # From three columns on, too few windows share the copied rows.
     narrow = [item for item in _NARROW if item < width and width % item == 0 and record.strides[1] < 3]
     wider = (width, *narrow)
     widths = [item for before, item in itertools.pairwise(wider) if _scratch(record, before)[1] > _LITTLE]
-    return with_forms([_strip(record, constants, pixels) for pixels in (width, *widths)])
+    return common.with_forms([_strip(record, constants, pixels) for pixels in (width, *widths)])
 
 
 def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
@@ -156,15 +147,17 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
     needed, scratch = _scratch(record, pixels)
     own = {"scratch": (scratch, "int8")}
 
-    def part(number: Any, output: Any, at: Pointers) -> None:
+    def part(number: Any, output: Any, at: common.Pointers) -> None:
         first = number * pixels
         to = tirx.address_of(output[first * channels])
         read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
         place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
-        call_helper("vector_depthwise", to, *read, *place, pixels, needed)
+        common.call_helper("vector_depthwise", to, *read, *place, pixels, needed)
 
     overlap = (distance(record, pixels),)
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, part)
+    return common.operator_of_steps(
+        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, part
+    )
 
 
 def make_lanes(record: Convolution) -> Operator | None:
@@ -181,26 +174,28 @@ def make_lanes(record: Convolution) -> Operator | None:
     constants: dict[str, npt.NDArray[Any]] = {
         "weights": np.ascontiguousarray(record.weights[..., 0].transpose(1, 2, 0)).ravel(),
         "scales": np.stack(columns).reshape(4, -1, 4, 2).transpose(1, 0, 3, 2).ravel().astype(np.int32),
-        "geometry": np.append(geometry(record), limits).astype(np.int32),
+        "geometry": np.append(common.geometry(record), limits).astype(np.int32),
     }
 
-    def row(number: Any, output: Any, at: Pointers) -> None:
+    def row(number: Any, output: Any, at: common.Pointers) -> None:
         to = tirx.address_of(output[number * (width * channels)])
-        call_helper("vector_lanes", to, *(at[item] for item in ("data", "geometry", "weights", "scales")), number)
+        common.call_helper(
+            "vector_lanes", to, *(at[item] for item in ("data", "geometry", "weights", "scales")), number
+        )
 
     overlap = (distance(record, width, reads_again=True),)
-    return operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, {}, height, row)
+    return common.operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, {}, height, row)
 
 
 def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
     """Return the convolution and ``[channels][3]``: bias, multiplier, right shift; None if a sum may overflow."""
-    settled, table = settle(record)
+    settled, table = common.settle(record)
     if table is None:
         return None
     multipliers, offsets, shifts = table.astype(np.int64).T
     # For a constant channel, twice its distance from the zero point is halved.
     fixed = multipliers == 0
-    bias = np.where(fixed, 2 * ((offsets >> shifts) - record.output_zero), folded_bias(settled))
+    bias = np.where(fixed, 2 * ((offsets >> shifts) - record.output_zero), common.folded_bias(settled))
     scales = np.stack([bias, np.where(fixed, _HALF, multipliers), np.where(fixed, 0, -shifts)], axis=1)
     return settled, scales.astype(np.int32)
 
@@ -233,7 +228,7 @@ def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:
 
 
 def _sum_tables(residual: Residual) -> Int32 | None:
-    tables = residual_tables(residual)
+    tables = common.residual_tables(residual)
     if tables is None:
         return None
     scale = [residual.output.multipliers[0], residual.output.shifts[0], residual.output_zero]

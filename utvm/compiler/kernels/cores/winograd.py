@@ -11,15 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from utvm.compiler.kernels.cores.constants import (
-    Pointers,
-    call_helper,
-    folded_bias,
-    geometry,
-    operator_of_steps,
-    residual_tables,
-    settle,
-)
+from utvm.compiler.kernels.cores import constants as common
 from utvm.compiler.kernels.cores.dsp import clamp, halves, variant
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, distance
 
@@ -59,8 +51,8 @@ def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator
     Args:
         thrifty: only where the layer has enough outputs for the flash that its weights take, and little scratch.
     """
-    settled, table = settle(record)
-    tables = None if record.residual is None else residual_tables(record.residual)
+    settled, table = common.settle(record)
+    tables = None if record.residual is None else common.residual_tables(record.residual)
     pairs = record.input_shape[2] // 2
     if table is None or (record.residual is not None and tables is None) or len(table) % 4 or pairs % 2:
         return None
@@ -103,26 +95,26 @@ def _strip_width(record: Convolution, tile: OutputTile) -> int:
 def _make(record: Convolution, tile: OutputTile, table: Int32, tables: Int32 | None) -> Operator:
     height, width, channels = record.output_shape
     helper = f"winograd_{tile.size}_{record.input_shape[2] // 2}_{variant(record)}"
-    constants: dict[str, Any] = {"stream": _stream(record, tile, table), "geometry": geometry(record)}
+    constants: dict[str, Any] = {"stream": _stream(record, tile, table), "geometry": common.geometry(record)}
     own = _scratch(record, tile)
     if tables is not None:
         constants["tables"] = tables
         own["result"] = (tile.size * width * channels, "int8")
 
-    def strip(number: Any, output: Any, at: Pointers) -> None:
+    def strip(number: Any, output: Any, at: common.Pointers) -> None:
         row = number * tile.size
         rows = tirx.min(height - row, tirx.IntImm("int32", tile.size)) if height % tile.size else tile.size
         to = tirx.address_of(output[row * (width * channels)])
         target = at.get("result", to)
         scratch = (at[name] for name in ("strip", "values", "sums", "spare"))
-        call_helper(helper, target, at["data"], at["geometry"], at["stream"], *scratch, row, rows, channels)
+        common.call_helper(helper, target, at["data"], at["geometry"], at["stream"], *scratch, row, rows, channels)
         clamp(record, target, rows * (width * channels))
         if tables is not None:
             other = at.to("other", row * (width * channels))
-            call_helper("add_tables", to, at["result"], other, at["tables"], rows * (width * channels))
+            common.call_helper("add_tables", to, at["result"], other, at["tables"], rows * (width * channels))
 
     overlap: tuple[int | None, ...] = (distance(record, tile.size * width), 0)[: 1 if tables is None else 2]
-    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-height // tile.size), strip)
+    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-height // tile.size), strip)
 
 
 def _stream(record: Convolution, tile: OutputTile, table: Int32) -> Int32:
@@ -140,6 +132,6 @@ def _stream(record: Convolution, tile: OutputTile, table: Int32) -> Int32:
     parts = groups.reshape(*groups.shape[:3], depth // 4, 2, 2)  # ..., half, which of a pair
     words = halves(parts[..., 0, :], parts[..., 1, :]).reshape(*groups.shape[:3], -1)
     words = np.concatenate([begin.astype(np.uint32).view(np.int32), words], axis=3).transpose(0, 1, 3, 2)
-    bias = 2 * (folded_bias(record) - 128 * weights.sum(axis=(1, 2, 3)))
+    bias = 2 * (common.folded_bias(record) - 128 * weights.sum(axis=(1, 2, 3)))
     scales = np.column_stack([bias.astype(np.uint32).view(np.int32), table]).reshape(outputs // 4, -1)
     return np.hstack([words.reshape(outputs // 4, -1), scales]).astype(np.int32).ravel()
