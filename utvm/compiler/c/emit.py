@@ -99,9 +99,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
 
 def _binary(tensors: Sequence[_TensorPlace], steps: Sequence[tuple[int, list[int]]]) -> bytes:
     parts = [struct.pack("<4sHH", b"UGR1", len(tensors), len(steps))]
-    parts += [
-        struct.pack("<HHII", _KINDS[tensor.kind], tensor.number, tensor.offset, tensor.size) for tensor in tensors
-    ]
+    parts += [struct.pack("<HHII", _KINDS[item.kind], item.number, item.offset, item.size) for item in tensors]
     parts += [struct.pack(f"<HH{len(used)}H", number, len(used), *used) for number, used in steps]
     return b"".join(parts)
 
@@ -153,9 +151,7 @@ def print_control(name: str, kind: str, parts: tuple[CalledGraph, CalledGraph]) 
     definition = (
         f"{prototype}\n{{\n{_tables(kind, first, second)}    int32_t code;\n\n{_body(kind, first, second)}{end}}}"
     )
-    arguments = [_argument(tensor, False) for _, tensor in conditions] + [
-        _argument(tensor, True) for _, tensor in outputs
-    ]
+    arguments = [_argument(item, False) for _, item in conditions] + [_argument(item, True) for _, item in outputs]
     size = max(first.arena_bytes, second.arena_bytes)
     headers = (f"{first.name}.h", f"{second.name}.h")
     return CFunction(name, prototype, definition, size, frozenset(), checked, headers=headers), arguments
@@ -234,9 +230,7 @@ def emit(
         ),
     )
     values = _values(library, graph, plan, operators, stepped) | {"in_ram": _constants_in_ram(graph, kinds, ram_bytes)}
-    large = {
-        constant_name(name, number): constant for number, constant in enumerate(graph.constants) if is_large(constant)
-    }
+    large = {constant_name(name, number): data for number, data in enumerate(graph.constants) if is_large(data)}
     if executor == "aot":
         return replace(library, sources=CFiles(_render(library, values), large))
     description = describe(graph, plan, used)

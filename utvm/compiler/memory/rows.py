@@ -181,9 +181,7 @@ def _may_be_divided(graph: Graph, first: int, steps: Sequence[Step]) -> bool:
         for group in (steps, others)
     )
     # Whole buffers, which no other step reads or writes.
-    whole = (
-        inner == {place for place in here if place.kind == "buffer"} == {replace(place, offset=0) for place in inner}
-    )
+    whole = inner == {at for at in here if at.kind == "buffer"} == {replace(at, offset=0) for at in inner}
     return whole and all(place.kind != "buffer" for place in elsewhere)
 
 
