@@ -84,7 +84,7 @@ _SHAPES = [
     Shape(height=3, width=3, channels=4, multiplier=1, filter=(2, 5), padding=(0, 2, 1, 2), clamped=True),
     Shape(height=1, width=21, channels=8, multiplier=1, filter=(1, 21), padding=(0, 0, 0, 0)),
     # Dense layers by two channels; groups of channels.
-    Shape(height=1, width=1, channels=30, outputs=13, filter=(1, 1), padding=(0, 0, 0, 0)),
+    Shape(height=1, width=1, channels=29, outputs=13, filter=(1, 1), padding=(0, 0, 0, 0)),
     Shape(height=1, width=1, channels=9, outputs=2, filter=(1, 1), padding=(0, 0, 0, 0), clamped=True),
     Shape(height=1, width=1, channels=7, outputs=1, filter=(1, 1), padding=(0, 0, 0, 0), relu=True),
     Shape(channels=60, outputs=9, filter=(1, 1), padding=(0, 0, 0, 0), groups=3, relu=True),
