@@ -38,9 +38,11 @@ def _open_with_server(
     reachable = find(where)
     with log_into(logs):
         library = compile_choice(reachable.board, choice)
-        image = image_for(reachable, [library], "rpc", transport)
-        with reachable.open(logs, log) as connection:
-            yield connection, image
+        with show_progress("linking and connecting") as step:
+            image = image_for(reachable, [library], "rpc", transport)
+            with reachable.open(logs, log) as connection:
+                step("")
+                yield connection, image
 
 
 @contextlib.contextmanager

@@ -13,11 +13,9 @@ from rich.text import Text
 
 from utvm import boards, drivers, firmware
 from utvm.base.process import peer, service
-from utvm.base.text.terminal import ProgressLine
 from utvm.boards import Board, accelerators, bitstream, parts
 from utvm.cli import choices, compiling
-from utvm.cli.output import OUT, logs_of
-from utvm.compiler import bounded
+from utvm.cli.output import OUT, logs_of, show_progress
 from utvm.environment.machine import libvirt
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.probe.choice import ids_of, match_of
@@ -37,11 +35,9 @@ def list_fitting(choice: choices.ModelChoice) -> None:
     model = compiling.load_model(choice)
     fitting: list[dict[str, Any]] = []
     known = [board for board in map(boards.load, boards.names()) if board.memory]
-    line = ProgressLine(f"compiling and linking: board 0 of {len(known)}")
-    with contextlib.closing(line), bounded.looked_at(line.show):
+    with show_progress(f"compiling and linking: board 0 of {len(known)}") as step:
         for number, board in enumerate(known):
-            line.begin(f"compiling and linking: board {number} of {len(known)}")
-            line.show()
+            step(f"compiling and linking: board {number} of {len(known)}")
             try:
                 library = firmware.compile_for(board, model)
                 image = firmware.build(board, [library], executor_for(board.capabilities))
