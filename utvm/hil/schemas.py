@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from utvm.base.storage.config import read_yaml
 from utvm.base.storage.files import write_whole
 from utvm.errors import ConfigError
 from utvm.hil.figures import FIGURES
@@ -17,25 +18,8 @@ from utvm.hil.results import SCHEMA_VERSION, board_entry, case_id, first_line
 from utvm.paths import DATA
 
 REPORT = DATA / "docs" / "report.schema.json"
-REPORT_1 = DATA / "docs" / "report.schema.1.json"
-REPORT_2 = DATA / "docs" / "report.schema.2.json"
-REPORT_3 = DATA / "docs" / "report.schema.3.json"
-REPORT_4 = DATA / "docs" / "report.schema.4.json"
 NIGHTLY = DATA / "docs" / "nightly.schema.json"
-
-_SHA256 = {"$ref": "#/$defs/sha256"}
-_IDENTITY: Mapping[str, object] = {
-    "id": {
-        "description": "SHA-256 over the model file's format and content, whatever the compiler: the same in all "
-        "reports. null for a program that was not a model file.",
-        "type": ["string", "null"],
-        "pattern": "^[0-9a-f]{64}$",
-    },
-    "name": {"type": "string", "minLength": 1},
-    "executor": {"description": "How it was run.", "type": "string", "minLength": 1},
-    "outputs_sha256": {"description": "SHA-256 of all outputs' bytes, sample by sample.", **_SHA256},
-    "image_sha256": {"description": "SHA-256 of the ELF file that it ran in.", **_SHA256},
-}
+_IDENTITY = read_yaml(Path(__file__).with_name("identity.yaml"))[0]
 
 
 def load_schema(path: Path) -> dict[str, Any]:
@@ -87,7 +71,8 @@ def _definitions() -> dict[str, object]:
 MAX_BYTES = 1 << 26
 """Longer files are refused; a run of every suite writes a tiny fraction of this."""
 
-_SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, 4: REPORT_4, SCHEMA_VERSION: REPORT}
+_EARLIER = {version: REPORT.with_name(f"report.schema.{version}.json") for version in range(1, SCHEMA_VERSION)}
+_SCHEMAS = {**_EARLIER, SCHEMA_VERSION: REPORT}
 
 
 def read_report(path: Path) -> dict[str, Any]:

@@ -64,17 +64,9 @@ def texts(
 ) -> dict[str, str]:
     """Return path and text of all text files of a package except the sources and ``metadata.json``."""
     environment = templates.templates_of("utvm.compiler.package")
-    files = {
-        "CMakeLists.txt": "CMakeLists.txt",
-        "LICENSE": "LICENSE",
-        "README.md": "README.md",
-        "library.properties": "library.properties",
-        "zephyr/CMakeLists.txt": "zephyr/CMakeLists.txt",
-        "zephyr/Kconfig": "zephyr/Kconfig",
-        "zephyr/module.yml": "zephyr/module.yml",
-        "examples/plain/main.c": "examples/main.c",
-        f"examples/{library.name}_once/{library.name}_once.ino": "examples/once.ino",
-    }
+    # NAME in a file's name is the library's; files in parts/ are included by others.
+    sources = (name for name in environment.list_templates() if not name.startswith("parts/"))
+    files = {name.replace("NAME", library.name): name for name in sources}
     values: dict[str, object] = {
         "name": library.name,
         "target": cmake_target(library.name),
@@ -97,7 +89,7 @@ def texts(
         ("header", read.HEADERS, read.public_headers(library)),
         ("source", read.SOURCES, read.c_files(library)),
     ):
-        template = environment.get_template(f"arduino_{kind}")
+        template = environment.get_template(f"parts/arduino_{kind}")
         for file in names:
             rendered[str(read.ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
     return rendered
