@@ -101,9 +101,14 @@ def test_system_without_dpkg_gets_a_hint(checkout: Path) -> None:
     folder.mkdir()
     for name in ("sh", "dirname", "mkdir", "cmp", "sed", "flock", "python3", "cat", "rm", "cp", "id", "readlink"):
         (folder / name).symlink_to(sys.executable if name == "python3" else shutil.which(name) or "")
-    completed = _inv(checkout, {**os.environ, "PATH": str(folder)})
+    environment = {name: value for name, value in os.environ.items() if name != "DOCKER_HOST"} | {"PATH": str(folder)}
+    completed = _inv(checkout, environment)
     assert completed.returncode == 3
-    assert "not a Debian system" in completed.stderr
+    assert "hint: install Docker, and suites run in a container" in completed.stderr
+    # With an engine, only Python packages are needed.
+    completed = _inv(checkout, {**environment, "DOCKER_HOST": "unix:///somewhere", "UTVM_INSTALL": "no"})
+    assert "this is not a Debian system: where a tool is missing, suites run in a container" in completed.stderr
+    assert ".venv is to be made of provision/pylock.toml" in completed.stderr
 
 
 _LACKS_OPENOCD = '[ "$3" = openocd ] || echo installed'

@@ -17,9 +17,13 @@ The packages, in the order of a model's path:
 :func:`load` and :func:`open` are the entry points for Python programs.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from utvm.version import VERSION
+
+if sys.platform == "win32":
+    raise ImportError("utvm needs Linux or macOS; on Windows, install it in WSL 2 (docs/hosts.md)")
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.processes import may_make_mounts
 from utvm.environment.engine import Owner, current_owner
 
 _PRINT_OWNER = "from utvm.environment.engine import current_owner; print(current_owner().label, flush=True); input()"
@@ -50,6 +51,17 @@ def test_stopped_owner_of_an_earlier_boot_is_gone() -> None:
 
 def test_label_is_read_back_unchanged() -> None:
     assert Owner.of(current_owner().label) == current_owner()
+
+
+@pytest.mark.skipif(not may_make_mounts(), reason="only root may hide /proc")
+def test_owner_on_a_system_without_proc_is_never_gone() -> None:
+    """An empty /proc stands in for macOS."""
+    hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    command = [*hide, sys.executable, "-c", _PRINT_OWNER]
+    completed = subprocess.run(command, check=False, input="\n", capture_output=True, text=True)
+    owner = Owner.of(completed.stdout)
+    assert owner is not None, completed.stderr
+    assert not owner.is_gone(running=True)
 
 
 @pytest.mark.parametrize("label", ["", "1234", "a b c d e f", "host x boot pid:[1] 12 34"])

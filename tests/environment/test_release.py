@@ -6,9 +6,11 @@ import functools
 import hashlib
 import http.server
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -66,7 +68,13 @@ def release_folder(tmp_path: Path, image: Image) -> Path:
 
 @pytest.fixture
 def server_address(release_folder: Path) -> Iterator[str]:
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(release_folder))
+    with _serve(release_folder) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def _serve(folder: Path) -> Iterator[str]:
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}/"
@@ -112,6 +120,21 @@ def test_wheel_and_source_archive_have_this_version(tmp_path: Path) -> None:
     assert set(files) == {f"utvm-{version}-py3-none-any.whl", f"utvm-{version}.tar.gz"}
     for name, digest in files.items():
         assert digest == f"sha256:{hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}"
+
+
+@pytest.mark.nightly
+def test_wheel_is_installed_from_an_index(tmp_path: Path) -> None:
+    """The server's pages of folders have the form of a package index (PEP 503)."""
+    files = build_package(tmp_path / "simple" / "utvm")
+    installed = tmp_path / "installed"
+    with _serve(tmp_path) as address:
+        pip = [sys.executable, "-m", "pip", "install", "--isolated", "--quiet", "--no-deps", "--target", installed]
+        subprocess.run([*pip, "--index-url", f"{address}simple/", f"utvm=={utvm.__version__}"], check=True)
+    command = [sys.executable, "-m", "utvm", "--version"]
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    completed = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    assert utvm.__version__ in completed.stdout
+    assert len(files) == 2 and (installed / "utvm_data" / "provision" / "published.yaml").is_file()
 
 
 def test_served_release_is_complete_and_signed(release_folder: Path, server_address: str, tmp_path: Path) -> None:

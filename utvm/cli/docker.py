@@ -10,7 +10,6 @@ from utvm.cli import choices
 from utvm.cli.output import OUT, print_step, print_steps, show_progress
 from utvm.environment import container, engine
 from utvm.environment.builds import IMAGE_FOLDER, announce_image, check_key, ensure_image, make_image, sign
-from utvm.environment.container import ContainerAccess, usb_access
 from utvm.environment.locked import load_lock_files
 from utvm.probe.choice import probes_for
 
@@ -54,14 +53,10 @@ def round_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def run(command: str, board: str, probe: str) -> int:
-    words, extra = shlex.split(command), _extra(board, probe)
+    words, extra = shlex.split(command), None
+    if board or probe:
+        extra = container.usb_access(probes_for(boards.load_chip(board) if board else None, probe))
     with engine.connect() as client:
         with print_steps() as say:
             image = ensure_image(client, say)
         return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
-
-
-def _extra(board: str, probe: str) -> "ContainerAccess | None":
-    if not board and not probe:
-        return None
-    return usb_access(probes_for(boards.load_chip(board) if board else None, probe))

@@ -13,11 +13,8 @@ from utvm.cli.output import OUT, show_progress
 from utvm.environment import debian, python_lock
 from utvm.environment.audit import audit as find_advisories
 from utvm.environment.audit import load_acceptances
-from utvm.environment.debian import DebianLock
 from utvm.environment.locked import Store, describe, fetch, load_lock_files, temporary_root
-from utvm.environment.python_lock import FOLDER, Wheel
 from utvm.environment.recipe import load_recipe
-from utvm.paths import PROVISION
 
 _MB = 1_000_000
 
@@ -33,7 +30,7 @@ def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool, sin
         raise errors.ConfigError(f"--only {only}: not a half of the lock", "give debian or python, or leave it out")
     with temporary_root(paths.ROOT / "build") as folder:
         # In a copy, so that the locks change together or not at all.
-        copy = Path(shutil.copytree(PROVISION, folder / "provision"))
+        copy = Path(shutil.copytree(paths.PROVISION, folder / "provision"))
         recipe = load_recipe(copy)
         halves = {only} if only else {"debian", "python"}
         current_lock = debian.load_lock(copy / debian.LOCK.name) if update else None
@@ -51,7 +48,7 @@ def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool, sin
             with show_progress("resolving Python packages"):
                 python_lock.resolve(copy, recipe.python, update)
         locked = load_lock_files(copy)
-        changes = describe(str(PROVISION), str(copy)) if update else []
+        changes = describe(str(paths.PROVISION), str(copy)) if update else []
         for path in (debian.LOCK, python_lock.LOCK):
             write_whole(path, (copy / path.name).read_bytes())
     counts = {"debian": len(locked.debian.packages), "python": len(locked.wheels)}
@@ -64,7 +61,7 @@ def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool, sin
 
 
 def _print_changes(since: str) -> None:
-    lines = describe(since, str(PROVISION))
+    lines = describe(since, str(paths.PROVISION))
     OUT.results({"differences": lines})
     for line in lines:
         OUT.print(line)
@@ -85,7 +82,9 @@ def _verify(source: choices.MirrorChoice) -> None:
     OUT.results({"environment": locked.digest, "files": count, "bytes": size})
 
 
-def _halves_with(name: str, halves: set[str], debian_lock: DebianLock, wheels: "Sequence[Wheel]") -> set[str]:
+def _halves_with(
+    name: str, halves: set[str], debian_lock: debian.DebianLock, wheels: "Sequence[python_lock.Wheel]"
+) -> set[str]:
     debian = {package.name for package in (*debian_lock.packages, *debian_lock.machine)}
     names = {"debian": debian, "python": {wheel.name for wheel in wheels}}
     if not (with_name := {half for half in halves if name in names[half]}):
@@ -137,7 +136,7 @@ def archive(source: choices.MirrorChoice, output: str) -> None:
     for name, content in locked.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
-    target.name_wheels(locked.wheels, folder / FOLDER)
+    target.name_wheels(locked.wheels, folder / python_lock.FOLDER)
     count = len(locked.machine_packages)
     OUT.results({"environment": locked.digest, "folder": str(folder), "files": count, "new": new})
     OUT.print(f"{output}: {new} new files; the lists and locks are in {folder}")

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import pkgutil
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -23,7 +24,7 @@ from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import limits, nightly, plugin, report
 from utvm.hil import suites as hil_suites
 from utvm.hil.project import load_project, select_suites
-from utvm.paths import ROOT, need_checkout, project
+from utvm.paths import INSTALLED, ROOT, need_checkout, project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
@@ -60,7 +61,7 @@ def run_suites(
     select_suites(suites.names)
     check_folder(plugin.report_root(reports))
     with contextlib.ExitStack() as stack:
-        other = other or _find_location(place, stack)
+        other = other or _find_location(place, board, stack)
         if other is None:
             FarmChoice(tags=place.tags).require_farm()
         usb = _check_usb(board, where, place.usb, other) if place.usb else None
@@ -136,16 +137,29 @@ def _check_usb(board: Board, where: BoardSelection, usb: str, place: RemoteLocat
     return known
 
 
-def _find_location(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLocation | None:
+def _find_location(choice: PlaceChoice, board: Board, stack: contextlib.ExitStack) -> RemoteLocation | None:
     """Return the remote location, or None for this one. The stack ends its progress."""
     here, place = current_kind(), choice.in_
+    if not place and here == "host" and (tool := _find_missing_tool(board)):
+        output.OUT.print(f"{tool} is not installed here: running in a container (--in host: here)")
+        place = "docker"
     if place in ("", here):
         return None
     if here != "host":
         raise ConfigError(f"this runs in {here}, where {place} is not available", "leave --in out")
-    need_checkout(f"--in {place}")
+    if place != "docker":
+        need_checkout(f"--in {place}")
     kind = parse_kind(place, "--in says where to run")
     return remote_location(kind, choice, stack.enter_context(print_steps()))
+
+
+def _find_missing_tool(board: Board) -> str:
+    """Return a missing tool of the board that only a container has: there is an engine, and inv installs nothing."""
+    can_install = not INSTALLED and shutil.which("dpkg-query")
+    if can_install or not ("DOCKER_HOST" in os.environ or shutil.which("docker")):
+        return ""
+    needed = [board.compiler.data.prefix + "gcc", *(["openocd"] if board.virtual.model else [])]
+    return next((tool for tool in needed if shutil.which(tool) is None), "")
 
 
 def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:

@@ -10,6 +10,7 @@ import resource
 import select
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def run_bounded(
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
-    output = os.memfd_create("said")
+    output = _create_file()
     end_with_us = signals.die_with_parent()
     child = os.fork()
     if child == 0:
@@ -84,6 +85,13 @@ def run_bounded(
     if good:
         return result  # type: ignore[no-any-return]
     raise result
+
+
+def _create_file() -> int:
+    if sys.platform == "linux":  # It needs no disk.
+        return os.memfd_create("said")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def _log_output(output: int, action: str, on_line: Callable[[str], None] | None) -> None:
@@ -140,8 +148,9 @@ def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         _limit(resource.RLIMIT_CORE, 0)
         _limit(resource.RLIMIT_CPU, CPU_SECONDS)
-        addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        _limit(resource.RLIMIT_AS, addresses + MORE_BYTES)
+        if sys.platform == "linux":  # Others do not keep that limit.
+            addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            _limit(resource.RLIMIT_AS, addresses + MORE_BYTES)
         answer = _result_of(work)
         pipe.write(pickle.dumps(answer))
         pipe.close()

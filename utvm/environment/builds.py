@@ -191,6 +191,9 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
         with hold_alone(what, "wait for its end", _LOCK_TIMEOUT, lambda who: say(f"waiting: {what}, {who}")):
             # Another process may have built it meanwhile.
             if not engine.has_tag(client, name) and not _pull_published(client, locked, say):
+                if paths.INSTALLED or shutil.which("mmdebstrap") is None:
+                    message = f"the engine has no image {name}, and this computer cannot build it"
+                    raise errors.ProvisionError(message, "build it on Debian and load it here, as docs/hosts.md says")
                 announce_image(locked, say)
                 image = make_image(locked, say)
                 say("loading it into the engine")

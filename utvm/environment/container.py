@@ -32,7 +32,7 @@ from utvm.base.storage.lock import shared_directory
 from utvm.environment import builds, engine, locked, remote
 from utvm.environment.image import CHECKOUT
 from utvm.errors import VERDICTS, ConfigError, ProvisionError
-from utvm.paths import ROOT
+from utvm.paths import DATA, INSTALLED, PACKAGE, ROOT
 from utvm.probe.usb import Probe, serial_ports
 from utvm.probe.usb.sysfs import NODES
 from utvm.provenance.location import location_variables
@@ -121,7 +121,9 @@ def _create(
     client: docker.DockerClient, image: str, command: Sequence[str], extra: ContainerAccess, tty: bool
 ) -> Iterator[Container]:
     name = f"utvm-{os.getpid()}-{secrets.token_hex(4)}"
-    folders = {str(ROOT): CHECKOUT, **extra.folders}
+    # Of an installed utvm, only its own folders.
+    own = {str(path): f"{CHECKOUT}/{path.name}" for path in (PACKAGE, DATA)} if INSTALLED else {str(ROOT): CHECKOUT}
+    folders = {**own, **extra.folders}
     options: dict[str, Any] = {
         "name": name,
         "labels": {LABEL: engine.current_owner().label},

@@ -167,19 +167,21 @@ class Owner:
 
 
 def current_owner() -> Owner:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    namespace = str(Path("/proc/self/ns/pid").readlink())
+    boot = namespace = "-"
+    with contextlib.suppress(OSError):  # not Linux
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
     pid = os.getpid()
     return Owner(socket.gethostname(), os.getuid(), boot, namespace, pid, _start_time(pid))
 
 
 def _start_time(pid: int) -> str:
-    """Start time of a process in kernel ticks; empty if it does not exist."""
+    """Start time of a process in kernel ticks; ``-`` if it does not exist, or this is not Linux."""
     try:
         # The second field, a name in parentheses, may contain spaces and parentheses (proc(5)).
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
-        return ""
+        return "-"
 
 
 _NOT_RUNNING = ("created", "exited", "dead")

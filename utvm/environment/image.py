@@ -20,10 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from installer import install
-from installer.destinations import SchemeDictionaryDestination
-from installer.sources import WheelFile
-
 import utvm
 from utvm.base.storage.cache import cache_root, content_key, file_digest, is_sealed, mark_used, rename_durably, seal
 from utvm.environment import rootfs
@@ -48,6 +44,11 @@ def make_python_layer(
 
     Uses Debian's interpreter, without bytecode.
     """
+    # Only a build needs it: utvm's wheel comes without.
+    from installer import install
+    from installer.destinations import SchemeDictionaryDestination
+    from installer.sources import WheelFile
+
     tree = folder / "venv"
     packages = tree / "lib" / f"python{python.version}" / "site-packages"
     packages.mkdir(parents=True)

@@ -12,10 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
 from utvm.base.process import service
+from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
 from utvm.boards import Board
 from utvm.errors import VERDICTS, ProvisionError
-from utvm.paths import ROOT
+from utvm.paths import INSTALLED, ROOT
 from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
 from utvm.selection import BoardSelection
@@ -47,7 +48,12 @@ class RemoteCommand:
 
     def argv(self, paths: Mapping[Path, str], checkout: str) -> list[str]:
         """Return the command line for the location's checkout, with translated paths."""
-        program = ["env", f"--chdir={paths[self.cwd]}", f"{checkout}/inv"] if self.cwd else ["./inv"]
+        # An installed utvm has no inv.
+        python = python_command("utvm", interpreter=("python",))
+        installed = [word.replace(str(ROOT), checkout) for word in python]
+        program = installed if INSTALLED else [f"{checkout}/inv" if self.cwd else "./inv"]
+        if self.cwd:
+            program = ["env", f"--chdir={paths[self.cwd]}", *program]
         words = ["".join(paths[part] if isinstance(part, Path) else part for part in word) for word in self.words]
         return program + words
 

@@ -129,7 +129,8 @@ def die_with_parent() -> Callable[[], None]:
 
 def die_with(parent: int) -> None:
     """End the calling process when the thread that started it ends, or at once if it has ended."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # The parent may have died before prctl.
     if os.getppid() != parent:
         os._exit(1)
