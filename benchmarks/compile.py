@@ -25,7 +25,7 @@ from models.tflite_writer import Builder
 from utvm.paths import ROOT
 
 
-class _Network:
+class Network:
     """Writes int8 layers, one after the other.
 
     Attributes:
@@ -93,7 +93,7 @@ class _Network:
 
 def _inverted(stem: int, rows: Sequence[tuple[int, ...]]) -> bytes:
     """Write inverted residuals. A row: expansion, channels, repetitions, the first one's stride, kernel."""
-    network = _Network((224, 224, 3))
+    network = Network((224, 224, 3))
     network.convolution(stem, (3, 3), 2)
     for expansion, channels, repetitions, first_stride, kernel in rows:
         for number in range(repetitions):
@@ -108,7 +108,7 @@ def _inverted(stem: int, rows: Sequence[tuple[int, ...]]) -> bytes:
     return network.content(1000)
 
 
-def _separable(network: _Network, rows: Sequence[tuple[int, int]], classes: int) -> bytes:
+def _separable(network: Network, rows: Sequence[tuple[int, int]], classes: int) -> bytes:
     """Write depthwise separable convolutions. A row: channels, stride."""
     for channels, stride in rows:
         network.convolution(0, (3, 3), stride)
@@ -133,7 +133,7 @@ def _efficientnet_lite0() -> bytes:
 
 def _mobilenet_v1() -> bytes:
     """A quarter of the channels of table 1 of arXiv:1704.04861, on images of 96 x 96."""
-    network = _Network((96, 96, 3))
+    network = Network((96, 96, 3))
     network.convolution(8, (3, 3), 2)
     rows = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5, (256, 2), (256, 1))
     return _separable(network, rows, 2)
@@ -141,14 +141,14 @@ def _mobilenet_v1() -> bytes:
 
 def _ds_cnn() -> bytes:
     """The small one of arXiv:1711.07128, as MLPerf Tiny has it."""
-    network = _Network((49, 10, 1))
+    network = Network((49, 10, 1))
     network.convolution(64, (10, 4), 2)
     return _separable(network, [(64, 1)] * 4, 12)
 
 
 def _resnet18() -> bytes:
     """Table 1 of arXiv:1512.03385."""
-    network = _Network((224, 224, 3))
+    network = Network((224, 224, 3))
     network.convolution(64, (7, 7), 2, "RELU")
     network.pool("MAX_POOL_2D", (3, 3), 2)
     for channels in (64, 128, 256, 512):

@@ -123,7 +123,9 @@ def main() -> int:
     chips = [
         f"| {name} | {chip['board']} | {chip['model']} |" for name, chip in data["chips"].items() if "model" in chip
     ]
-    PAGE.write_text(HEAD + "\n".join(lines) + "\n" + CHIPS + "\n".join(chips) + "\n", encoding="utf-8")
+    _, *sections = PAGE.read_text(encoding="utf-8").partition("\n## ")  # Those of mcunet.py.
+    text = HEAD + "\n".join(lines) + "\n" + CHIPS + "\n".join(chips) + "\n"
+    PAGE.write_text(text + "".join(sections), encoding="utf-8")
     return int(any(ratio > 1 for ratio in best.values()))
 
 
