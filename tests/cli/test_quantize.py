@@ -36,7 +36,7 @@ def test_digits_runs_in_integers_with_its_accuracy(tmp_path: Path) -> None:
     assert all(snr_db > 25 for snr_db in layers.values())
     # The page of the model has the error of each layer.
     page = (written.parent / f"{written.stem}-report" / "compile.html").read_text()
-    rows = dict(re.findall(r'<tr role="row" data-key="(\w+)">(.*?)</tr>', page, re.DOTALL))
+    rows = dict(re.findall(r'<td class="name">[^<]*</td><td class="name">(\w+)</td>(.*?)</tr>', page, re.DOTALL))
     assert f">{layers['pool1_out']:.1f} dB<" in rows["pool1_out"]
     assert written.stat().st_size < DIGITS.stat().st_size / 2
     evaluated = inv(

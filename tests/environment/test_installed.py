@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.environment.own_engine import missing, own_engine
 from utvm.environment.builds import build_package
 
 pytestmark = pytest.mark.slow
@@ -59,6 +60,16 @@ def test_suites_run_in_a_container(program: Path, engine: str, build_output: dic
     assert any(line.startswith("PASSED on a VIRTUAL stm32f746") for line in lines)
     (page,) = [line.removeprefix("report: ") for line in lines if line.startswith("report: ")]
     assert Path(page).is_relative_to(tmp_path / "state") and Path(page).is_file()
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(bool(missing()), reason=f"this machine lacks {missing()}")
+def test_missing_image_is_reported_with_both_remedies(program: Path, tmp_path: Path) -> None:
+    with own_engine() as address:
+        completed = _run(program, tmp_path, *_HIL, engine=address)
+    assert completed.returncode == 3
+    assert "and this computer cannot build it" in completed.stderr
+    assert "install the missing tools here, or load an image" in completed.stderr
 
 
 def test_without_an_engine_the_missing_tool_is_named(program: Path, tmp_path: Path) -> None:

@@ -193,7 +193,8 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
             if not engine.has_tag(client, name) and not _pull_published(client, locked, say):
                 if paths.INSTALLED or shutil.which("mmdebstrap") is None:
                     message = f"the engine has no image {name}, and this computer cannot build it"
-                    raise errors.ProvisionError(message, "build it on Debian and load it here, as docs/hosts.md says")
+                    hint = "install the missing tools here, or load an image built on Debian (docs/hosts.md)"
+                    raise errors.ProvisionError(message, hint)
                 announce_image(locked, say)
                 image = make_image(locked, say)
                 say("loading it into the engine")

@@ -31,7 +31,9 @@ def python_files(*modules: str) -> tuple[dict[str, bytes], str]:
     command = [sys.executable, "-c", _LIST, *modules]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
     prefix, interpreter, landmark, imported, search = json.loads(output)
-    paths_to_copy = {interpreter, landmark, *imported}
+    packages = {Path(path).parent for path in imported if path.startswith(f"{ROOT}/utvm/")}
+    data = {str(path) for package in packages for path in package.glob("*.yaml")}
+    paths_to_copy = {interpreter, landmark, *imported, *data}
     libusb = libusb_package.get_library_path()
     assert libusb
     files = [path for path in paths_to_copy if Path(path).is_file()]

@@ -174,7 +174,7 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
     if proto.ir_version > onnx.IR_VERSION:
         raise CompileError(
             f"{origin}: is written in IR version {proto.ir_version}; 1 to {onnx.IR_VERSION} are known",
-            f"set library.ir_version = {onnx.IR_VERSION} where it is exported, if it needs nothing newer",
+            f"set model.ir_version = {onnx.IR_VERSION} where it is exported, if it needs nothing newer",
         )
     newest = onnx.defs.onnx_opset_version()
     # Some exporters list it twice.
