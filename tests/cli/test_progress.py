@@ -58,6 +58,20 @@ def test_log_has_a_line_at_least_every_ten_seconds(
     assert max(after - before for before, after in itertools.pairwise([0, *counts, 599])) <= 10
 
 
+@pytest.mark.parametrize("length", [2, 7, 13, 47])
+def test_steps_leave_no_gap_of_over_ten_seconds(length: int, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = _Clock()
+    work = ProgressLine("layer a", clock)
+    lines = [0]
+    for second in range(300):
+        clock.now = float(second)
+        work.begin("layer " + "abc"[second // length % 3])
+        work.show()
+        lines += [second] * bool(capsys.readouterr().err)
+    assert len(lines) < 150
+    assert max(after - before for before, after in itertools.pairwise([*lines, 299])) <= 10
+
+
 def test_print_after_a_step_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen, clock = _Terminal(), _Clock()

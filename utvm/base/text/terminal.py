@@ -85,6 +85,7 @@ class ProgressLine:
         self._lock = threading.RLock()
         self._name = _COUNT.sub("", step)
         self._step, self._begin, self._printed = step, clock(), -1.0
+        self._last_line = self._begin
 
     def begin(self, step: str) -> None:
         """Begin a step, or update the count of the current one; an empty step releases the terminal."""
@@ -110,8 +111,11 @@ class ProgressLine:
     def show(self) -> None:
         """Update the terminal; call about once a second, from any thread."""
         with self._lock:
-            spent = self._clock() - self._begin
-            if not self._step or spent < _SHORT_SECONDS:
+            now = self._clock()
+            spent = now - self._begin
+            lines = not (self.console.is_terminal or in_notebook())
+            due = lines and now - self._last_line >= _LINE_SECONDS - 1
+            if not self._step or (spent < _SHORT_SECONDS and not due):
                 self.close()
             elif in_notebook():
                 if spent - self._printed > _BAR_SECONDS:
@@ -124,8 +128,8 @@ class ProgressLine:
                     self._live.start()
                     Terminal.shown = self
                 self._live.update(Text(self.text(self.console.width), style="dim"), refresh=True)
-            elif self._printed < 0 or spent - self._printed >= _LINE_SECONDS - 1:
-                self._printed = spent
+            elif self._printed < 0 or due:
+                self._printed, self._last_line = spent, now
                 self.console.print(self.text(), soft_wrap=True)
 
     def _show_bar(self) -> None:
