@@ -162,6 +162,7 @@ def test_interruption_is_no_verdict_at_any_time(code_of_interruption: str, messa
     assert (completed.returncode, completed.stderr) == (3, message)
 
 
+@pytest.mark.slow
 def test_late_interrupt_keeps_the_exit_code() -> None:
     code = (
         "import os, signal, sys; sys.argv = ['inv', 'board.list']\n"

@@ -44,6 +44,7 @@ def _parse(*words: str) -> Inv:
     return program
 
 
+@pytest.mark.slow
 def test_command_list_fits_80_columns() -> None:
     completed = inv("--list", COLUMNS="80")
     listed = re.findall(r"^  (\S+) ", completed.stdout, re.MULTILINE)

@@ -90,6 +90,7 @@ def test_bars_are_proportional_and_names_are_escaped() -> None:
     assert _FAR in "".join(drawn.itertext())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -113,6 +113,7 @@ def test_launch_file_with_comments_is_left_alone(tmp_path: Path) -> None:
     assert launch.read_text() == text
 
 
+@pytest.mark.slow
 def test_failed_debugger_command_is_a_usage_error() -> None:
     completed = inv("board.gdb", *MODEL, *EMULATED, *_commands("print nonsense", "echo too-far"))
     assert completed.returncode == 2

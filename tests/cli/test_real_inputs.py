@@ -41,6 +41,7 @@ def _output_quantity() -> tuple[float, int]:
     return quantization.Scale(0), quantization.ZeroPoint(0)
 
 
+@pytest.mark.slow
 def test_float_and_integer_inputs(tmp_path: Path) -> None:
     (expected,) = tflite_micro(quantize.MODEL.read_bytes(), [[_INTEGERS]])[0]
     np.save(tmp_path / "real.npy", _PICTURE)

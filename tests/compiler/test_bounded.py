@@ -102,6 +102,7 @@ def test_memory_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
         run_bounded("m", "try", lambda: len(bytes(256 << 20)))
 
 
+@pytest.mark.slow
 def test_cpu_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> NoReturn:
         while True:
@@ -112,6 +113,7 @@ def test_cpu_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
         run_bounded("m", "try", work)
 
 
+@pytest.mark.slow
 def test_wall_limit_ends_child_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def work() -> None:
         started = subprocess.Popen(["sleep", "1000"])

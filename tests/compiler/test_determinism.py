@@ -75,6 +75,7 @@ def test_library_names_its_target_and_extensions_change_its_c() -> None:
     assert "dsp_tile" not in plain.sources["digits_int8_operators.c"]
 
 
+@pytest.mark.slow
 def test_cached_library_is_equal_without_tvm() -> None:
     fresh = compile_model(load(DIGITS))
     code = (

@@ -114,6 +114,7 @@ def test_digest_covers_all_fields(field: str) -> None:
     assert Library(**{**library.__dict__, field: changed}).digest != library.digest
 
 
+@pytest.mark.slow
 def test_damaged_cache_entry_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     library = compile_model(load(DIGITS))

@@ -4,6 +4,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.hil.running import Runner
 
 _TWO = ("--board=stm32f746", "--virtual", "--board-jobs=2")
@@ -64,6 +66,7 @@ def test_end_of_the_second_process_is_no_verdict(run_suite: Runner) -> None:
     assert sorted(test["outcome"] for test in completed.report["tests"])[0] == "not run"
 
 
+@pytest.mark.slow
 def test_interruption_releases_both_boards(run_suite: Runner) -> None:
     sleep = "pathlib.Path('sleeping').touch(); time.sleep(60)"
     completed = run_suite("", files=_meeting(sleep), options=_TWO, interrupt_with=signal.SIGTERM)
@@ -80,6 +83,7 @@ def test_one_suite_needs_one_board(run_suite: Runner) -> None:
     assert completed.connection_log == ("attached", "released")
 
 
+@pytest.mark.slow
 def test_lost_board_stops_both(run_suite: Runner) -> None:
     """A board that cannot be attached again ends the run, whichever process it belongs to."""
     lost = "board.openocd_died = os.getpid() != RUN; assert not board.openocd_died"

@@ -111,6 +111,7 @@ def test_breaks_and_fixes_are_found_despite_infrastructure(query: Query) -> None
     assert "test_x" in inv("history.trend", "test_x").stderr
 
 
+@pytest.mark.slow
 def test_flaky_means_both_outcomes_at_one_commit(query: Query) -> None:
     passed, failed, infrastructure = ({"test_a": outcome} for outcome in ("passed", "failed", "infrastructure"))
     nights = (
@@ -135,6 +136,7 @@ def test_flaky_means_both_outcomes_at_one_commit(query: Query) -> None:
     assert often > 0.999 and once < 0.06  # A disturbance gives one failure in a hundred.
 
 
+@pytest.mark.slow
 def test_trend_is_ordered_and_refuses_unknown_figures(query: Query, project: Path) -> None:
     nights = [report_of(day, models={"digits": {"instructions": 1000 + day}}) for day in (3, 1, 2)]
     points = query("history.trend", "digits:instructions", "--board", "stm32f746", reports=nights)["points"]

@@ -92,6 +92,7 @@ _DRAG = """
 """
 
 
+@pytest.mark.slow
 def test_chart_is_zoomed_in_and_out(browser: Browser, pages: Path) -> None:
     browser.open(pages / "model-1.html")
     browser.set_screen(1280, "light")

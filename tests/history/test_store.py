@@ -60,6 +60,7 @@ def test_reports_recreate_the_same_history(project: Path) -> None:
             assert again == outcomes
 
 
+@pytest.mark.slow
 def test_project_sets_the_file(project: Path) -> None:
     (project / "utvm.yaml").write_text("boards: [{board: host}]\nhistory: ../elsewhere.sqlite\n")
     write(project, report_of(1))

@@ -190,6 +190,7 @@ def try_garbage(garbage: list[bytes]) -> None:
 GARBAGE = st.lists(st.binary(max_size=60) | st.binary(max_size=20).map(encode), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @given(GARBAGE)
 @settings(max_examples=12, deadline=None)
 def test_garbage_raises_only_our_errors(garbage: list[bytes]) -> None:

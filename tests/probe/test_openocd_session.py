@@ -38,6 +38,7 @@ def test_flash_reads_back_and_survives_a_reset(rig: Rig) -> None:
         rig.gdb.monitor("reset halt")
 
 
+@pytest.mark.slow
 def test_flashing_leaves_other_sectors_alone(rig: Rig) -> None:
     rig.gdb.flash([(FLASH + 0x8000, b"keep me.")])
     rig.gdb.flash([(FLASH, b"other...")])

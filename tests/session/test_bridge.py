@@ -276,6 +276,7 @@ def test_incomplete_packets_and_lost_clients_free_the_board(client: StockClient,
     assert board.restarts == 0
 
 
+@pytest.mark.slow
 def test_client_lost_in_a_call_frees_the_board(client: StockClient, board: FakeBoard) -> None:
     with serving(make_bridge(board, call_timeout=1.0)) as bridge:
         with RawClient(bridge.port, KEY).greet() as lost:

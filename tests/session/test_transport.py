@@ -95,6 +95,7 @@ def test_end_of_a_child_is_noticed_with_its_pipe_open(tmp_path: Path) -> None:
             helper.read(0.1)
 
 
+@pytest.mark.slow
 def test_child_that_closes_its_output_is_an_error(tmp_path: Path) -> None:
     with (
         child(tmp_path, "sh", "-c", "exec >&-; sleep 60") as helper,

@@ -86,6 +86,7 @@ BUSY = f"""
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("readers", [1, 2])
 def test_debugger_reads_do_not_change_the_count(tmp_path: Path, readers: int) -> None:
     results = []

@@ -34,12 +34,14 @@ def interruption() -> Iterator[None]:
 _END_ON_CLOSE = "cat >/dev/null; exit {code}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 1])
 def test_verdict_counts(fake: Fake, records: Records, interruption: None, code: int) -> None:
     fake("ssh", _END_ON_CLOSE.format(code=code))
     assert Guest(records).run(["./inv", "hil"]) == code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [3, 143])
 def test_command_without_a_verdict_is_interrupted(fake: Fake, records: Records, interruption: None, code: int) -> None:
     fake("ssh", _END_ON_CLOSE.format(code=code))

@@ -321,6 +321,7 @@ def test_probe_unplugs_itself(st_link: Plug) -> None:
         assert len(again.get(0x81, 64)) == 6
 
 
+@pytest.mark.slow
 def test_second_guest_is_refused(st_link: Plug, peer: Peer) -> None:
     with st_link.connect() as second:
         assert second.recv(100) == b""
