@@ -8,8 +8,6 @@ section of docs/records.md.
 Run: ``.venv/bin/python -m benchmarks.mcunet``.
 """
 
-import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +15,8 @@ import yaml
 
 from benchmarks import compile as architectures
 from benchmarks import records, seen
-from benchmarks.int8 import check, random_inputs
-from models.tflite_reference import tflite_micro
-from utvm import compiler, firmware
-from utvm.boards import Board
 from utvm.compiler.names import library_name
 from utvm.compiler.target import Goal
-from utvm.drivers import attach
-from utvm.session import HostDriven
 
 DATA = Path(__file__).with_suffix(".yaml")
 HEAD = """
@@ -60,21 +52,6 @@ def content_of(network: dict[str, Any]) -> bytes:
     return layers.content(network["classes"])
 
 
-def count(board: Board, name: str, content: bytes, goal: Goal) -> dict[str, Any]:
-    """Run a network once; return its modelled time, flash and RAM. An output that is not TFLite Micro's ends it."""
-    model = compiler.from_tflite(content, library_name(name))
-    library = compiler.compile_model(model, target=replace(board.target, goal=goal))
-    image, samples = firmware.build(board, [library]), random_inputs(library, 1)
-    with (
-        tempfile.TemporaryDirectory() as logs,
-        attach(board, "virtual", log_directory=Path(logs)) as connection,
-        HostDriven(connection, image) as session,
-    ):
-        run = session.run(library.name, samples[0])
-    check(name, board.name, [list(run.outputs)], tflite_micro(content, samples))
-    return {"modelled_cycles": run.count, "ram_bytes": image.ram_bytes, "flash_bytes": image.flash_bytes}
-
-
 def section(rows: list[dict[str, Any]]) -> str:
     """Return the section of docs/records.md."""
     lines = []
@@ -95,7 +72,9 @@ def main() -> None:
     board, rows = records.board_of(data["chip"]), []
     for name, network in data["networks"].items():
         content = content_of(network)
-        figures = {goal: count(board, name, content, goal) for goal in GOALS}
+        figures: dict[Goal, dict[str, Any]] = {
+            goal: records.count(board, library_name(name), content, goal=goal) for goal in GOALS
+        }
         for item in figures.values():
             item["modelled_ms"] = round(item["modelled_cycles"] / data["chip"]["mhz"] / 1000, 1)
         rows.append({"network": name, "results": network["results"], **figures})

@@ -67,13 +67,16 @@ def board_of(chip: dict[str, Any]) -> Board:
     return board.model_copy(update={"virtual": virtual, "memory": memory, "cpu": chip.get("cpu", board.cpu)})
 
 
-def count(board: Board, name: str, content: bytes, weights_in_ram: int = 0) -> dict[str, int]:
+def count(board: Board, name: str, content: bytes, **changes: Any) -> dict[str, int]:
     """Run a network once on a virtual board; return its modelled cycles, flash and RAM.
+
+    Args:
+        changes: fields of the board's target that differ.
 
     Raises:
         SystemExit: an output differs from TFLite Micro's in a single bit.
     """
-    target = replace(board.target, weights_in_ram=weights_in_ram)
+    target = replace(board.target, **changes)
     library = compiler.compile_model(compiler.from_tflite(content, name), target=target)
     image = firmware.build(board, [library])
     samples = random_inputs(library, 1)
@@ -102,7 +105,12 @@ def main() -> int:
             continue
         chip = data["chips"][record["chip"]]
         cycles = round(record["ms"] * chip["mhz"] * 1000)
-        figures = count(board_of(chip), record["network"], contents[record["network"]], record.get("weights_in_ram", 0))
+        figures = count(
+            board_of(chip),
+            record["network"],
+            contents[record["network"]],
+            weights_in_ram=record.get("weights_in_ram", 0),
+        )
         rows.append(
             record | figures | {"record_cycles": cycles, "ratio": round(figures["modelled_cycles"] / cycles, 3)}
         )

@@ -53,7 +53,7 @@ class Calls:
 
     def _in_arena(self, place: Location) -> str:
         placement = self._plan.placement(place.kind, place.number)
-        return f"{placement.region} + {placement.offset + place.offset}{_moved(place)}"
+        return f"{placement.region} + {placement.offset + place.offset}{_turn_offset(place)}"
 
     def _address(self, place: Location, *, writable: bool = False) -> str:
         if place.kind == "constant":
@@ -69,14 +69,14 @@ class Calls:
         if place.offset == place.step == 0:
             return pointer + address
         byte = "uint8_t *" if writable else "const uint8_t *"
-        return f"{pointer}(({byte}){address} + {place.offset}{_moved(place)})"
+        return f"{pointer}(({byte}){address} + {place.offset}{_turn_offset(place)})"
 
 
 def constant_name(name: str, number: int) -> str:
     return f"{name}_constant_{number}"
 
 
-def _moved(place: Location) -> str:
+def _turn_offset(place: Location) -> str:
     return f" + {place.step} * {_TURN}" if place.step else ""
 
 
