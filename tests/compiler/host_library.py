@@ -67,6 +67,8 @@ class HostLibrary:
         return self._shaped([output.content() for output in outputs])
 
     def _inside(self, arrays: list[Array]) -> list[Array]:
+        if self.library.takes_rows:
+            return self._outside(arrays)
         arenas = self._arenas()
         library = self.library
         sources = []
@@ -87,12 +89,14 @@ class HostLibrary:
         return {arena.region: _Guarded(arena.size_bytes) for arena in self.library.arenas}
 
     def _start(self, inputs: list[int], outputs: list[int], arenas: "dict[str, _Guarded]") -> None:
+        camera = Camera(self.library, inputs[0]) if self.library.takes_rows else None
         status = self._run(
-            (ctypes.c_void_p * max(len(inputs), 1))(*inputs),
+            (ctypes.c_void_p * max(len(inputs), 1))(*([camera.address] if camera else inputs)),
             (ctypes.c_void_p * len(outputs))(*outputs),
             *(ctypes.c_void_p(arena.address) for arena in arenas.values()),
         )
-        assert status == 0
+        assert status == (camera.code if camera else 0)
+        assert camera is None or camera.code or camera.next == camera.height, "not every row was read"
         for arena in arenas.values():
             arena.check()
 
@@ -101,6 +105,37 @@ class HostLibrary:
             content.copy().view(tensor.dtype).reshape(tensor.shape)
             for content, tensor in zip(contents, self.library.outputs, strict=True)
         ]
+
+
+_READ = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+
+
+class _Rows(ctypes.Structure):
+    """``NAME_rows_t``."""
+
+    _fields_ = (("read", _READ), ("context", ctypes.c_void_p))
+
+
+class Camera:
+    """Hands over the rows of an image at an address; ``fails_at`` is a row that cannot be read."""
+
+    fails_at: int | None = None
+
+    def __init__(self, library: Library, image: int) -> None:
+        (tensor,) = library.inputs
+        self.height, self.next, self.code = tensor.shape[-3], 0, 0
+        self._image, self._row_bytes = image, tensor.size_bytes // self.height
+        self._rows = _Rows(_READ(self._read), 1234)
+        self.address = ctypes.addressof(self._rows)
+
+    def _read(self, context: int, rows: int, count: int) -> int:
+        assert context == 1234
+        if self.fails_at is not None and self.next + count > self.fails_at:
+            self.code = 77
+            return self.code
+        ctypes.memmove(rows, self._image + self.next * self._row_bytes, count * self._row_bytes)
+        self.next += count
+        return 0
 
 
 class _Guarded:

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions that are computed by rows need less memory, and equal TensorFlow Lite Micro, bit for bit."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from convolutions import DSP, DUAL, MVE, NEON
-from host_library import HostLibrary
+from host_library import Camera, HostLibrary
+from package_user import build_and_run, unpack
 
 from models.tflite_reference import tflite_micro
 from models.tflite_writer import Builder
+from utvm import boards, firmware
 from utvm.compiler import Library, Target, compile_model, from_tflite
+from utvm.compiler.package.write import package_library
 from utvm.compiler.target import ANY, Goal
+from utvm.drivers import attach
+from utvm.errors import CompileError
+from utvm.firmware.stack import measure_stack
+from utvm.session import HostDriven
 
 _SCALE = 0.02
 _TARGETS = {"plain": ANY, "dsp": DSP, "dual": DUAL, "mve": MVE, "neon": NEON}
@@ -148,3 +156,82 @@ def test_speed_computes_layer_by_layer(tmp_path: Path) -> None:
     network.convolve(24, 1)
     network.convolve(4)
     assert not _compile(network, tmp_path, _target("dsp", "speed"))[1]
+
+
+def _shrinking(seed: int) -> _Network:
+    """A network whose input is its largest tensor."""
+    network = _Network(seed, (32, 32, 4))
+    network.convolve(8, 3, stride=2)
+    network.convolve(0, 3, depthwise=True)
+    network.convolve(8, 1)
+    network.convolve(4, 3, stride=2)
+    return network
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _TARGETS)
+@pytest.mark.parametrize(
+    "first", [pytest.param(first, marks=() if first < 4 else pytest.mark.nightly) for first in range(0, 40, 4)]
+)
+def test_networks_with_rows_as_input_equal_the_reference(first: int, name: str, tmp_path: Path) -> None:
+    goals: tuple[Goal, ...] = ("balance", "ram", "speed", "flash")
+    for seed, goal in zip(range(first, first + 4), goals, strict=True):
+        network = _Network(1000 + seed)
+        network.convolve(8, 3, stride=int(network.random.integers(1, 3)))
+        for _ in range(int(network.random.integers(1, 6))):
+            network.draw()
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        library, _ = _compile(network, folder, replace(_target(name, goal), input_rows=True))
+        assert library.takes_rows
+        assert "input" not in {block.kind for block in library.blocks}
+
+
+@pytest.mark.parametrize("name", _TARGETS)
+def test_an_input_by_rows_is_never_whole(name: str, tmp_path: Path) -> None:
+    network = _shrinking(3)
+    library, _ = _compile(network, tmp_path, replace(_target(name, "ram"), input_rows=True))
+    whole = compile_model(from_tflite(network.content(), "whole"), target=_target(name, "ram"))
+    assert library.arena_bytes < 32 * 32 * 4 <= whole.arena_bytes
+
+
+def test_a_row_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = compile_model(from_tflite(_shrinking(3).content(), "drawn"), target=Target(input_rows=True))
+    compiled = HostLibrary(library, tmp_path)
+    monkeypatch.setattr(Camera, "fails_at", 9)
+    compiled(np.zeros((1, 32, 32, 4), np.int8))  # It checks that the run returns the camera's code.
+
+
+@pytest.mark.slow
+def test_a_package_and_a_board_hand_over_rows(tmp_path: Path) -> None:
+    board = boards.load("stm32f746")
+    content = _shrinking(3).content()
+    model = from_tflite(content, "drawn")
+    library = compile_model(model, target=replace(board.target, input_rows=True))
+    sample = np.random.default_rng(3).integers(-128, 128, (1, 32, 32, 4)).astype(np.int8)
+    ((expected,),) = tflite_micro(content, [[sample]])
+    package = unpack(package_library(library, tmp_path / "drawn.tar", model=model, example=[sample]), tmp_path / "user")
+    assert list(map(int, build_and_run(package, "gcc", tmp_path).split())) == expected.ravel().tolist()
+    image = firmware.build(board, [library])
+    with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run("drawn", [sample]).outputs[0], expected)
+    assert measure_stack(image, "drawn_run", "drawn").bytes < 2000
+
+
+def test_inputs_that_cannot_come_by_rows_are_refused() -> None:
+    def refusal(network: _Network, target: Target = ANY) -> str:
+        with pytest.raises(CompileError) as caught:
+            compile_model(from_tflite(network.content(), "drawn"), target=replace(target, input_rows=True))
+        return caught.value.message
+
+    twice = _Network(1, (16, 16, 4))
+    twice.convolve(4, 1)
+    twice._append("ADD", twice.shape, twice.input)
+    twice._append("ADD", twice.shape, twice.input)
+    assert "cannot be handed over" in refusal(twice)
+    narrow = _Network(1, (16, 5, 1))
+    narrow.convolve(4)
+    assert "multiples of 4 bytes" in refusal(narrow)
+    with pytest.raises(CompileError, match="only generated calls"):
+        compile_model(from_tflite(_shrinking(1).content(), "drawn"), target=Target(input_rows=True), executor="graph")

@@ -23,7 +23,7 @@ MODEL = "ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, also Py
 
 _SHAPE = ("shape", "signature")
 _PICTURES = (*_SHAPE, "scale")
-_LAYOUT = ("memory", "pin", "weights-in-ram")
+_LAYOUT = ("memory", "pin", "weights-in-ram", "input-rows")
 _COMPILED = (*_SHAPE, "tuned", "executor", "accelerator", *_LAYOUT, "unchecked-indices", "optimize")
 SETTINGS = (*_COMPILED, "scale", "weights", "in-ram")
 """Keys of ``--set``, which docs/compiler.md describes."""

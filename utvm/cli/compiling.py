@@ -97,6 +97,7 @@ def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptio
             unchecked=_is_yes(settings, "unchecked-indices"),
             goal=goal,
             weights_in_ram=_size(settings.get("weights-in-ram", "0")),
+            input_rows=_is_yes(settings, "input-rows"),
         ),
         memory=_memory(settings.get("memory", ""), settings.get("pin", "")),
         executor=_one_of("executor", settings.get("executor", "aot"), Literal["aot", "graph"]),

@@ -19,7 +19,7 @@ from utvm.compiler.library import Library, Model, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, extract, overlaps_of, with_overlaps
 from utvm.compiler.memory.plan import Plan, Saving, peak, plan_memory, save
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.memory.rows import by_rows
+from utvm.compiler.memory.rows import by_rows, with_input_rows
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.loops import MACS, macs_of, with_tuned_loops
@@ -89,7 +89,14 @@ def _emit_graph(graph: Graph, integerized: quantised.Integerized, imported: Impo
     name, assistant = request.name, request.assistant
     with refusal.tvm_errors(request.origin, "compile the model"):
         lowered, enough = _lower_forms(graph.functions, request.target), 0
-        if request.executor == "aot" and request.target.goal != "speed" and not request.target.tuned:
+        handed = request.target.input_rows and request.stepped
+        if handed and (request.executor != "aot" or assistant):
+            raise CompileError(
+                "only generated calls, without an accelerator, take the input by rows",
+                "leave out --set input-rows, or set executor=aot and accelerator=off",
+            )
+        graph = with_input_rows(graph) if handed else graph
+        if handed or (request.executor == "aot" and request.target.goal != "speed" and not request.target.tuned):
             graph, lowered, enough = _with_rows(graph, lowered, request.target)
         kinds = {function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()}
         _note(graph, kinds, integerized)
@@ -214,20 +221,20 @@ def _lower_functions(functions: Mapping[str, Any], target: Target) -> dict[str, 
 
 def _with_rows(graph: Graph, forms: list[dict[str, Any]], target: Target) -> tuple[Graph, list[dict[str, Any]], int]:
     """Compute chains of layers by rows if this saves much; return graph, functions, and the bytes that are enough."""
-    plain = _least(forms)
+    plain, handed = _least(forms), graph.has_input_rows
     least, _ = peak(graph, *plain)
-    fewer = by_rows(graph, target, lambda item: peak(item, *plain)) if least >= _LEAST_BY_ROWS else None
+    fewer = by_rows(graph, target, lambda item: peak(item, *plain)) if handed or least >= _LEAST_BY_ROWS else None
     if fewer is None:
         return graph, forms, 0
     added = _lower_forms({name: body for name, body in fewer.functions.items() if name not in forms[0]}, target)
     pairs = itertools.zip_longest(forms, added, fillvalue=dict[str, Any]())
     both = [{name: body for name, body in (known | more).items() if name in fewer.functions} for known, more in pairs]
     enough = int(_MOST_BY_ROWS * least)
-    if peak(fewer, *_least(both))[0] > enough:
+    if peak(fewer, *_least(both))[0] > enough and not handed:
         return graph, forms, 0
     count = sum(len(step.writes) for step in fewer.steps if step.parts)
     notes.note("memory", f"{count} layers are computed by rows")
-    return fewer, both, 0 if target.goal == "ram" else enough
+    return fewer, both, 0 if target.goal == "ram" or handed else enough
 
 
 def _least(forms: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:

@@ -154,6 +154,9 @@ class Block:
     last: int
 
 
+ROWS = ""  # Region of an input that the application hands over by rows: none.
+
+
 @dataclass(frozen=True)
 class Leftover:
     """An operator of a quantised model that stays in float."""
@@ -198,7 +201,7 @@ class Library:
     outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i may be in
     the arena at ``NAME_INPUT_i_OFFSET``, and is overwritten there; output j at its offset, or anywhere else. A
     model with states has ``NAME_reset``: the next run is a first one. Several memory regions are parameters, named
-    after them.
+    after them. An input that is handed over by rows is in the region :data:`ROWS`; see ``NAME.h``.
 
     Attributes:
         name: prefix of all global symbols, a C identifier.
@@ -237,6 +240,11 @@ class Library:
     def arena_bytes(self) -> int:
         """Bytes of working memory in all regions, including inputs and outputs."""
         return sum(arena.size_bytes for arena in self.arenas)
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether the application hands over the input by rows."""
+        return any(place.region == ROWS for place in self.input_places)
 
     @property
     def operators(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ class Target:
         goal: what kernels save at the expense of the others; by default a balance of the three.
         unchecked: do not check indices from inputs: one out of range accesses other memory.
         weights_in_ram: bytes of weights that start-up code may copy to RAM: those with the most products a byte.
+        input_rows: the application hands over the input, an image, by rows; it is never whole in memory.
     """
 
     core: str = ""
@@ -29,6 +30,7 @@ class Target:
     unchecked: bool = False
     goal: Goal = "balance"
     weights_in_ram: int = 0
+    input_rows: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extensions", tuple(sorted(set(self.extensions))))
@@ -41,7 +43,7 @@ class Target:
     @property
     def fields(self) -> dict[str, object]:
         """Return fields for packages and reports; the rest only if not default."""
-        left_out = {"tuned": (), "unchecked": False, "goal": "balance", "weights_in_ram": 0}
+        left_out = {"tuned": (), "unchecked": False, "goal": "balance", "weights_in_ram": 0, "input_rows": False}
         return {name: value for name, value in asdict(self).items() if name not in left_out or value != left_out[name]}
 
     @property

@@ -12,7 +12,7 @@ from utvm.base.text import quoting, templates
 from utvm.boards import Board
 from utvm.compiler import Library, Tensor
 from utvm.compiler.c_files import C_TYPES, CFiles
-from utvm.compiler.library import Placement, dlpack_code, item_bytes
+from utvm.compiler.library import ROWS, Placement, dlpack_code, item_bytes
 from utvm.firmware.inputs import as_bytes
 from utvm.firmware.module import Module
 
@@ -25,14 +25,19 @@ def arena_base(library: Library, region: str) -> int:
         if arena.region == region:
             return offset
         offset += -(-arena.size_bytes // _ALIGNMENT) * _ALIGNMENT
-    raise KeyError(region)
+    if region != ROWS:
+        raise KeyError(region)
+    return offset  # The host writes the whole image behind the arenas.
 
 
 def arena_address(library: Library, place: Placement) -> int:
     return arena_base(library, place.region) + place.offset
 
 
-def arena_size(library: Library) -> int:
+def _arena_size(library: Library, with_inputs: bool) -> int:
+    """Return the bytes for the arenas of a library, and for an image of which the firmware hands over the rows."""
+    if library.takes_rows and with_inputs:
+        return arena_base(library, ROWS) + library.inputs[0].size_bytes
     return max((arena_base(library, arena.region) + arena.size_bytes for arena in library.arenas), default=0)
 
 
@@ -124,15 +129,17 @@ def generate(
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
     if (not names and module is None) or len(set(names)) != len(names):
         raise errors.ConfigError(f"firmware needs libraries of different names, not {names}")
+    inputs_apart, stored_inputs = executor in runtime.CLIENT_EXECUTORS, executor == "standing_alone"
+    with_inputs = not (inputs_apart or stored_inputs)
     files = {
         "programs.c": _render(
             "programs.c.j2",
             libraries=libraries,
             resettable=resettable,
-            arena_bytes=max(map(arena_size, libraries), default=0),
+            arena_bytes=max((_arena_size(library, with_inputs) for library in libraries), default=0),
             steps=max((len(library.calls) for library in libraries), default=0) if executor == "rpc" else 0,
-            inputs_apart=executor in runtime.CLIENT_EXECUTORS,
-            stored=executor == "standing_alone",
+            inputs_apart=inputs_apart,
+            stored=stored_inputs,
             linked_by_script=linked_by_script,
         )
     }

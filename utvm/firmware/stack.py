@@ -178,7 +178,12 @@ class _Reader:
     def _pointer_callees(self, start: int, function: _Function) -> set[int]:
         """Return the functions that may be called through a pointer: of its own file, else of its library."""
         for file in filter(None, (function.file, self.library)):
-            candidates = {at for at, f in self.functions.items() if f.pointed_at and f.file.startswith(file)}
+            # programs.c has the function that hands over rows of an input.
+            candidates = {
+                at
+                for at, f in self.functions.items()
+                if f.pointed_at and (f.file.startswith(file) or f.name == f"{self.library}_read")
+            }
             if candidates - {start}:
                 return candidates - {start}
         raise UnknownNeedError(f"{function.name} calls through a pointer from elsewhere")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print the calls of operators in ``NAME_run``."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -35,6 +36,8 @@ class Calls:
     def _call(self, index: int, step: Step) -> list[str]:
         if not step.function:
             (source,), (target,) = step.reads, step.writes
+            if source.kind == "rows":
+                return self._read_rows(target, step.copied_bytes)
             addresses = f"{self._address(target, writable=True)}, {self._address(source)}"
             within = (source.kind, source.number) == (target.kind, target.number)
             return [f"{'memmove' if within else 'memcpy'}({addresses}, {step.copied_bytes});"]
@@ -50,6 +53,12 @@ class Calls:
         lines = [head, *(f"    {argument}," for argument in arguments[:-1]), f"    {arguments[-1]}{tail}"]
         call = [whole] if len(whole) + 4 <= _LINE else lines
         return [*call, f"    return {self._name.upper()}_INDEX_OUT_OF_RANGE;", "}"] if operator.checked else call
+
+    def _read_rows(self, target: Location, size: int) -> list[str]:
+        (image,) = self._graph.inputs
+        count = size // math.prod(image.shape[-2:])
+        call = f"rows->read(rows->context, {self._address(target, writable=True)}, {count})"
+        return [f"code = {call};", "if (code != 0) {", "    return code;", "}"]
 
     def _in_arena(self, place: Location) -> str:
         placement = self._plan.placement(place.kind, place.number)

@@ -22,7 +22,17 @@ from utvm.compiler.c.helpers import helper_definitions, is_helper
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
 from utvm.compiler.c_files import rows as rows_of
-from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor, item_bytes
+from utvm.compiler.library import (
+    INDEX_OUT_OF_RANGE,
+    ROWS,
+    Arena,
+    Call,
+    EntryPoint,
+    Library,
+    Placement,
+    Tensor,
+    item_bytes,
+)
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
 
@@ -215,7 +225,9 @@ def emit(
         inputs=graph.inputs,
         outputs=graph.outputs,
         arenas=tuple(Arena(region, size) for region, size in plan.region_bytes.items()),
-        input_places=tuple(plan.placement("input", number) for number in range(len(graph.inputs))),
+        input_places=(Placement(ROWS, 0),)
+        if graph.has_input_rows
+        else tuple(plan.placement("input", number) for number in range(len(graph.inputs))),
         output_places=tuple(plan.placement("output", number) for number in range(len(graph.outputs))),
         calls=tuple(_call(graph, step, operators, kinds) for step in graph.steps),
         weights_bytes=sum(array.nbytes for array in graph.constants)
@@ -252,7 +264,7 @@ def _values(
         for index, step in enumerate(graph.steps)
         for line in (*([f"UTVM_STEP({index}u)"] if stepped else []), *calls.step(index, step))
     ]
-    text = "\n".join(lines)
+    text = "\n".join(["inputs"] * graph.has_input_rows + lines)
     helpers = set().union(*(operator.helpers for operator in operators.values()))
     regions = [arena.region for arena in library.arenas]
     return {
@@ -261,6 +273,7 @@ def _values(
         "outputs": library.outputs,
         "arenas": library.arenas,
         "input_places": library.input_places,
+        "by_rows": graph.has_input_rows,
         "output_places": library.output_places,
         "parameters": ", ".join(
             ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]

@@ -121,6 +121,26 @@ class Convolution(Computation):
 
 
 @dataclass(frozen=True)
+class InputRows(Computation):
+    """An int8 image, handed over by rows: to convolutions that run by rows, a layer without operands.
+
+    Attributes:
+        output_shape: height, width, channels.
+    """
+
+    output_shape: tuple[int, int, int]
+    residual: None = None
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        return self.output_shape
+
+    def input_rows(self, first: int, rows: int) -> tuple[int, int]:
+        """As :meth:`Convolution.input_rows`."""
+        return first, first + rows
+
+
+@dataclass(frozen=True)
 class Operator:
     """A schedulable ``tirx.PrimFunc`` of one int8 operator (inputs, constants, output), and its constants."""
 

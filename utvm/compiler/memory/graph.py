@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, relax, sym, tirx
 
 from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
-from utvm.compiler.kernels.records import Computation, Convolution
+from utvm.compiler.kernels.records import Computation, Convolution, InputRows
 from utvm.compiler.library import Tensor, item_bytes
 from utvm.compiler.schedule.legalize import CONCATENATION
 from utvm.compiler.tvm_types import element_type, operator_name, tensor_of
@@ -98,9 +98,12 @@ def _linear(index: Any, variables: list[Any]) -> list[int] | None:
 
 @dataclass(frozen=True)
 class Location:
-    """Position of a tensor's elements; ``offset`` is in bytes, ``step`` the bytes to it in a loop's next turn."""
+    """Position of a tensor's elements; ``offset`` is in bytes, ``step`` the bytes to it in a loop's next turn.
 
-    kind: Literal["input", "constant", "buffer", "output", "state", "workspace"]
+    ``rows`` are those of an input that the application hands over.
+    """
+
+    kind: Literal["input", "rows", "constant", "buffer", "output", "state", "workspace"]
     number: int
     offset: int = 0
     step: int = 0
@@ -117,7 +120,7 @@ class Step:
     reads: tuple[Location, ...]
     writes: tuple[Location, ...]
     copied_bytes: int = 0
-    layer: Convolution | None = field(default=None, compare=False)
+    layer: Convolution | InputRows | None = field(default=None, compare=False)
     parts: tuple["Step", ...] = ()
     overlap: tuple[int | None, ...] = ()
 
@@ -143,6 +146,11 @@ class Graph:
     def calls(self) -> list[Step]:
         """The steps, with their parts in their place."""
         return [call for step in self.steps for call in step.calls]
+
+    @property
+    def has_input_rows(self) -> bool:
+        """Whether the application hands over the only input by rows, so that it is no block of memory."""
+        return any(place.kind == "rows" for step in self.steps for place in step.reads)
 
 
 def settle(

@@ -196,7 +196,8 @@ def peak(
 
 def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> dict[Key, Span]:
     tensors: dict[Key, Tensor] = {}
-    for kind, members in (("input", graph.inputs), ("output", graph.outputs), ("buffer", graph.buffers)):
+    inputs = () if graph.has_input_rows else graph.inputs
+    for kind, members in (("input", inputs), ("output", graph.outputs), ("buffer", graph.buffers)):
         tensors.update({(kind, number): tensor for number, tensor in enumerate(members)})
     end = len(graph.steps)
     first: dict[Key, int] = {key: -1 for key in tensors if key[0] == "input"}

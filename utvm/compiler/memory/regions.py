@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from utvm.compiler.names import RESERVED
 from utvm.errors import ConfigError
 
-_TAKEN = RESERVED | {"inputs", "outputs", "turn"}
+_TAKEN = RESERVED | {"inputs", "outputs", "turn", "rows", "code"}
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import tvm_ffi
 
 from utvm.compiler.kernels import cores
 from utvm.compiler.kernels.functions import KERNEL, LAYER, OVERLAP, THRIFTY
-from utvm.compiler.kernels.records import Convolution, Operator
+from utvm.compiler.kernels.records import Convolution, InputRows, Operator
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.target import Target
+from utvm.errors import CompileError
 
 BY_ROWS = "rows"  # Function name of a step of layers that are computed by rows.
 
@@ -66,7 +67,7 @@ class Chain:
         self._sources = [
             step.reads[: 1 + (layer.residual is not None)] for step, layer in zip(steps, self.layers, strict=True)
         ]
-        self.windows = {place: _Window(self._row_bytes(number)) for place, number in self._makers.items()}
+        self.windows = {place: _Window(self.row_bytes(number)) for place, number in self._makers.items()}
         self._run()
         for window in self.windows.values():
             window.capacity, window.begin, window.end = window.most, 0, 0
@@ -80,10 +81,11 @@ class Chain:
         for strip in reversed(self.strips):
             lowest = min([lowest, *(offset for place, offset in strip.reads if place == source)])
             if strip.write[0] == result:
-                distance = max(distance, strip.write[1] + strip.rows * self._row_bytes(strip.layer) - lowest)
+                distance = max(distance, strip.write[1] + strip.rows * self.row_bytes(strip.layer) - lowest)
         return distance
 
-    def _row_bytes(self, number: int) -> int:
+    def row_bytes(self, number: int) -> int:
+        """Return the bytes of a row of a layer's result."""
         return math.prod(self.layers[number].output_shape[1:])
 
     def _run(self) -> list[_Strip | Step]:
@@ -101,7 +103,7 @@ class Chain:
             for place, end in zip(sources, (high, first + rows), strict=False):
                 if place in self._makers:
                     self._compute(self._makers[place], end, parts)
-            sizes = (math.prod(layer.input_shape[1:]), self._row_bytes(number))
+            sizes = (math.prod(layer.input_shape[1:]), self.row_bytes(number))
             reads = tuple(
                 (place, (begin - self._begin(place)) * size)
                 for place, begin, size in zip(sources, (low, first), sizes, strict=False)
@@ -109,7 +111,7 @@ class Chain:
             place = self.steps[number].writes[0]
             if place in self.windows:
                 self._make_room(place, rows, parts)
-            write = place, (first - self._begin(place)) * self._row_bytes(number)
+            write = place, (first - self._begin(place)) * self.row_bytes(number)
             parts.append(_Strip(number, first, rows, reads, write))
             self._done[number] = first + rows
 
@@ -137,20 +139,67 @@ class Chain:
                 yield min(row for row, source in zip(rows, sources, strict=False) if source == place)
 
 
+def with_input_rows(graph: Graph) -> Graph:
+    """Return the graph with a first step that reads the input, an image, by rows; to be computed :func:`by_rows`.
+
+    Raises:
+        CompileError: the model has several inputs, or its input is no image of int8.
+    """
+    image, *others = graph.inputs
+    shape = image.shape[image.shape[:1] == (1,) :]
+    if others or len(shape) != 3 or image.dtype != "int8":
+        inputs = ", ".join(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)}" for tensor in graph.inputs)
+        raise CompileError(
+            f"the input cannot be handed over by rows: the model has not one image of int8, but {inputs}",
+            "leave out --set input-rows, or quantise the model's input",
+        )
+    place = Location("buffer", len(graph.buffers))
+    layer = InputRows((shape[0], shape[1], shape[2]))
+    first = Step("", (Location("rows", 0),), (place,), image.size_bytes, layer)
+    steps = [
+        replace(step, reads=tuple(replace(place, offset=at.offset) if at.kind == "input" else at for at in step.reads))
+        for step in graph.steps
+    ]
+    return replace(graph, steps=(first, *steps), buffers=(*graph.buffers, image))
+
+
 def by_rows(graph: Graph, target: Target, peak: Peak) -> Graph | None:
-    """Return the graph with chains of layers computed by rows, while this lowers the peak; None if it never does."""
-    maker, best = _Maker(graph, target), graph
-    chains: list[tuple[int, Chain]] = []
-    while len(chains) < _MOST_CHAINS and (found := _best_chain(best, peak, maker)):
-        chains.append(found)
-        best = _replace(best, *found, found[1].steps)
+    """Return the graph with chains of layers computed by rows, while this lowers the peak; None if it never does.
+
+    Raises:
+        CompileError: the application hands over rows, and the first layers cannot be computed by rows.
+    """
+    maker = _Maker(graph, target)
+    results = [_chains(graph, peak, maker, input_first=first) for first in {False, graph.has_input_rows}]
+    if graph.has_input_rows:
+        results = [(size, chains) for size, chains in results if any(first == 0 for first, _ in chains)]
+    if not results:
+        raise CompileError(
+            f"the rows of input {graph.inputs[0].name} cannot be handed over: no other operator than convolutions "
+            "may read it first, and its rows must be multiples of 4 bytes",
+            "leave out --set input-rows",
+        )
+    _, chains = min(results, key=lambda result: result[0])
     for first, chain in chains:
         graph = _replace(graph, first, chain, maker.calls(chain))
     return maker.finish(graph) if chains else None
 
 
-def _best_chain(graph: Graph, peak: Peak, maker: "_Maker") -> tuple[int, Chain] | None:
-    least, worst = peak(graph)
+def _chains(graph: Graph, peak: Peak, maker: "_Maker", *, input_first: bool) -> tuple[int, list[tuple[int, "Chain"]]]:
+    """Return the peak, and chains with the numbers of their first steps."""
+    chains: list[tuple[int, Chain]] = []
+    rows_left, limits = graph.has_input_rows, (_NONE, 0) if input_first else peak(graph)
+    while len(chains) < _MOST_CHAINS and (found := _best_chain(graph, *limits, peak, maker)):
+        chains.append(found)
+        graph = _replace(graph, *found, found[1].steps)
+        limits, rows_left = peak(graph), rows_left and found[0] > 0
+    if rows_left and (found := _best_chain(graph, _NONE, 0, peak, maker)):
+        chains.append(found)
+        graph = _replace(graph, *found, found[1].steps)
+    return peak(graph)[0], chains
+
+
+def _best_chain(graph: Graph, least: int, worst: int, peak: Peak, maker: "_Maker") -> tuple[int, Chain] | None:
     found: list[tuple[tuple[int, ...], int, Chain]] = []
     for first in range(max(0, worst - _MOST_LAYERS + 1), worst + 1):
         for end in range(max(first + 2, worst + 1), min(first + _MOST_LAYERS, len(graph.steps)) + 1):
@@ -166,7 +215,7 @@ def _best_chain(graph: Graph, peak: Peak, maker: "_Maker") -> tuple[int, Chain] 
     return min(found, key=lambda item: item[0])[1:] if found else None
 
 
-def _layers(steps: Sequence[Step]) -> list[Convolution]:
+def _layers(steps: Sequence[Step]) -> list[Convolution | InputRows]:
     return [step.layer for step in steps if step.layer is not None]
 
 
@@ -220,6 +269,8 @@ class _Maker:
         return all(self._keeps_kernel(chain, strip) for strip in chain.strips)
 
     def _keeps_kernel(self, chain: Chain, strip: _Strip) -> bool:
+        if isinstance(chain.layers[strip.layer], InputRows):
+            return True
         operator, step = self._operator(chain, strip), chain.steps[strip.layer]
         whole = self._functions[step.function]
         if operator is None or KERNEL not in whole.attrs or _kernel(operator.function) != _kernel(whole):
@@ -231,15 +282,18 @@ class _Maker:
         return [part if isinstance(part, Step) else self._call(chain, part) for part in chain.parts]
 
     def _call(self, chain: Chain, strip: _Strip) -> Step:
-        operator = self._operator(chain, strip)
-        assert operator is not None
         moved = [replace(place, offset=place.offset + offset) for place, offset in (*strip.reads, strip.write)]
+        operator = self._operator(chain, strip)
+        if operator is None:
+            return Step("", (moved[0],), (moved[1],), strip.rows * chain.row_bytes(strip.layer))
         constants = [self._constant(array) for array in operator.constants]
         function = self._name(chain.steps[strip.layer].function, operator.function)
         return Step(function, (*moved[:-1], *constants), (moved[-1],))
 
     def _operator(self, chain: Chain, strip: _Strip) -> Operator | None:
         layer = chain.layers[strip.layer]
+        if isinstance(layer, InputRows):
+            return None
         part = layer.strip(strip.first, strip.rows)
         key = (id(layer), part.input_shape, part.padding)
         if key not in self._operators:

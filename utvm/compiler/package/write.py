@@ -22,7 +22,7 @@ import numpy.typing as npt
 from utvm import errors, version
 from utvm.base.text import quoting, templates
 from utvm.compiler import Model, Target, bounded, c_files, compile_model, load
-from utvm.compiler.library import Library, Placement, Tensor
+from utvm.compiler.library import ROWS, Library, Placement, Tensor
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package import read
 from utvm.compiler.package.read import ALIGNMENT, Terms
@@ -117,7 +117,7 @@ def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | Non
                 "elements": math.prod(tensor.shape),
                 "bytes": tensor.size_bytes,
                 "place": place,
-                "region": regions.index(place.region),
+                "region": regions.index(place.region) if place.region != ROWS else None,
                 "offset_macro": f"{library.name.upper()}_{kind.upper()}_{number}_OFFSET",
                 "format": format_,
                 "passed_as": passed_as,

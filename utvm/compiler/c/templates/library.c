@@ -23,6 +23,10 @@ int32_t {{ name }}_run({{ parameters }})
 {% for parameter in unused %}
     (void){{ parameter }};
 {% endfor %}
+{% if by_rows %}
+    const {{ name }}_rows_t *const rows = (const {{ name }}_rows_t *)inputs[0];
+    int32_t code;
+{% endif %}
 {% if states %}
     if (!{{ name }}_begun) {
         {{ name }}_reset();

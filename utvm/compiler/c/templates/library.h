@@ -17,7 +17,7 @@
 {% endfor %}
 
 /* Positions of inputs and outputs in the working memory, if the caller puts them there. */
-{% for kind, places in (("INPUT", input_places), ("OUTPUT", output_places)) %}
+{% for kind, places in (("INPUT", [] if by_rows else input_places), ("OUTPUT", output_places)) %}
 {% for place in places %}
 #define {{ name | upper }}_{{ kind }}_{{ loop.index0 }}_OFFSET {{ place.offset }} /* in {{ place.region }} */
 {% endfor %}
@@ -45,9 +45,25 @@
 extern "C" {
 #endif
 
+{% if by_rows %}
+#define {{ name | upper }}_INPUT_0_ROW_BYTES {{ inputs[0].size_bytes // inputs[0].shape[-3] }}
+
+/* The application's part of a run: it hands over the rows of input 0, which is never whole in the working memory. */
+typedef struct {
+    /* Writes the next `count` rows to `rows`, and waits for them if necessary. The rows are requested in order, from the
+     * top, each once in a run. Returns 0, or a code that ends the run and that {{ name }}_run returns. */
+    int32_t (*read)(void *context, int8_t *rows, int32_t count);
+    void *context;
+} {{ name }}_rows_t;
+
+{% endif %}
 /* Runs the model once.
  *
+{% if by_rows %}
+ * inputs[0] points to a {{ name }}_rows_t. outputs point to the tensors above, in that order, none overlapping another.
+{% else %}
  * inputs and outputs point to the tensors above, in that order, each aligned to its elements, none overlapping another.
+{% endif %}
  * Each may lie outside of the working memory or at its place in it, where an input is overwritten.
 {% for arena in arenas %}
  * {{ arena.region }} points to {{ name | upper }}_{{ arena.region | upper }}_BYTES bytes at a multiple of {{ alignment }}.
@@ -56,7 +72,7 @@ extern "C" {
  * The state for the next run, {{ state_bytes }} bytes, is in memory of its own; a failed run does not change it.
 {% endif %}
  *
- * Returns 0{% if index_out_of_range %}{{ "," if executor == "graph" else " or" }} {{ name | upper }}_INDEX_OUT_OF_RANGE{% endif %}{% if executor == "graph" %}, or a negative code of {{ name }}_graph_executor.h{% endif %}. */
+ * Returns 0{% if by_rows %}, the code of a failed read{% endif %}{% if index_out_of_range %}{{ "," if executor == "graph" else " or" }} {{ name | upper }}_INDEX_OUT_OF_RANGE{% endif %}{% if executor == "graph" %}, or a negative code of {{ name }}_graph_executor.h{% endif %}. */
 int32_t {{ name }}_run({{ parameters }});
 {% if states %}
 

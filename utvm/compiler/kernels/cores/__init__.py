@@ -94,10 +94,13 @@ def estimated_cycles(record: records.Convolution, target: Target) -> int:
 
 def _suitable(record: records.Convolution, target: Target) -> Iterator[CoreKernel]:
     has = frozenset(target.extensions)
+    # Strips would copy their weights again and again, to RAM that counts where the input comes by rows.
+    no_copies = target.input_rows and record.whole_rows > 0
     return (
         item
         for item in KERNELS
         if item.depthwise == record.depthwise
         and item.extensions <= has
         and target.goal in (item.goals or [target.goal])
+        and not (no_copies and item.name.endswith(HELD))
     )

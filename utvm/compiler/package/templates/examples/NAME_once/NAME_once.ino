@@ -7,18 +7,29 @@
 alignas({{ alignment }}) static uint8_t region_{{ loop.index0 }}[{{ macro }}_{{ arena.region | upper }}_BYTES + 1];
 {% endfor %}
 
+{% if library.takes_rows %}
+// Hands over the next rows of the input, {{ inputs[0].description }}. A sketch waits for its camera here.
+static int32_t readRows(void *, int8_t *rows, int32_t count) {
+  memset(rows, 0, static_cast<size_t>(count) * {{ macro }}_INPUT_0_ROW_BYTES);
+  return 0;
+}
+
+{% endif %}
 void setup() {
   Serial.begin(115200);
 }
 
 void loop() {
-{% for port in inputs + outputs %}
+{% for port in inputs + outputs if port.region is not none %}
   {{ port.c_type }} *const {{ port.name }} = reinterpret_cast<{{ port.c_type }} *>(region_{{ port.region }} + {{ port.offset_macro }});  // {{ port.description }}
 {% endfor %}
-  const void *const inputs[] = {{ "{" }}{% for input in inputs %}{{ input.name }}, {% endfor %}nullptr};
+{% if library.takes_rows %}
+  const {{ name }}_rows_t image = {readRows, nullptr};
+{% endif %}
+  const void *const inputs[] = {{ "{" }}{% if library.takes_rows %}&image, {% else %}{% for input in inputs %}{{ input.name }}, {% endfor %}{% endif %}nullptr};
   void *const outputs[] = {{ "{" }}{% for output in outputs %}{{ output.name }}, {% endfor %}nullptr};
 
-{% for input in inputs %}
+{% for input in inputs if not library.takes_rows %}
   memset({{ input.name }}, 0, {{ input.bytes }});
 {% endfor %}
   const int32_t status = {{ name }}_run(inputs, outputs{% for arena in library.arenas %}, region_{{ loop.index0 }}{% endfor %});

@@ -25,21 +25,44 @@ static uint8_t *aligned(uint8_t *memory)
     return memory + (({{ alignment }}u - (uintptr_t)memory % {{ alignment }}u) % {{ alignment }}u);
 }
 
+{% if library.takes_rows %}
+/* Hands over the next rows of {{ inputs[0].description }}. An application waits for its camera here. */
+static int32_t read_rows(void *context, int8_t *rows, int32_t count)
+{
+    const size_t size = (size_t)count * {{ macro }}_INPUT_0_ROW_BYTES;
+{% if inputs[0].rows %}
+    const int8_t **const next = context;
+    memcpy(rows, *next, size);
+    *next += size;
+{% else %}
+    (void)context;
+    memset(rows, 0, size);
+{% endif %}
+    return 0;
+}
+
+{% endif %}
 int main(void)
 {
 {% for arena in library.arenas %}
     uint8_t *const region_{{ loop.index0 }} = aligned(memory_{{ loop.index0 }});
 {% endfor %}
-{% for input in inputs %}
+{% if library.takes_rows %}
+{% if inputs[0].rows %}
+    const int8_t *next = input_0_example;
+{% endif %}
+    const {{ name }}_rows_t image = {read_rows, {{ "&next" if inputs[0].rows else "NULL" }}};
+{% endif %}
+{% for input in inputs if not library.takes_rows %}
     {{ input.c_type }} *const {{ input.name }} = ({{ input.c_type }} *)(void *)(region_{{ input.region }} + {{ input.offset_macro }}); /* {{ input.description }} */
 {% endfor %}
 {% for output in outputs %}
     {{ output.c_type }} *const {{ output.name }} = ({{ output.c_type }} *)(void *)(region_{{ output.region }} + {{ output.offset_macro }}); /* {{ output.description }} */
 {% endfor %}
-    const void *const inputs[] = {{ "{" }}{% for input in inputs %}{{ input.name }}, {% endfor %}NULL};
+    const void *const inputs[] = {{ "{" }}{% if library.takes_rows %}&image, {% else %}{% for input in inputs %}{{ input.name }}, {% endfor %}{% endif %}NULL};
     void *const outputs[] = {{ "{" }}{% for output in outputs %}{{ output.name }}, {% endfor %}NULL};
 
-{% for input in inputs %}
+{% for input in inputs if not library.takes_rows %}
 {% if input.rows %}
     memcpy({{ input.name }}, {{ input.name }}_example, sizeof {{ input.name }}_example);
 {% else %}
