@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two published architectures of MLPerf Tiny with random weights, whose trained files are not here.
+"""Published architectures with random weights, whose trained files are not here.
 
 Weights are normally distributed and fill int8's range in each channel. No channel is constant, unlike in some trained
 networks.
@@ -70,29 +70,3 @@ class Chain:
 
     def _constant(self, name: str, array: npt.NDArray[Any], **keywords: Any) -> str:
         return self._builder.tensor(f"{name}_{self._last}", array.shape, str(array.dtype), array, **keywords)
-
-
-def keyword_spotting() -> bytes:
-    """Return MLPerf Tiny's DS-CNN: a 10x4 convolution, four depthwise separable ones of 64 channels, 12 classes."""
-    chain, shape = Chain((1, 49, 10, 1), 83), (1, 25, 5, 64)
-    chain.layer("CONV_2D", (64, 10, 4, 1), shape, relu=True, padding="SAME", stride_h=2, stride_w=2)
-    for _ in range(4):
-        chain.layer("DEPTHWISE_CONV_2D", (1, 3, 3, 64), shape, relu=True, padding="SAME")
-        chain.layer("CONV_2D", (64, 1, 1, 64), shape, relu=True, padding="SAME")
-    sizes = {"filter_height": 25, "filter_width": 5, "stride_h": 25, "stride_w": 5}
-    chain.keep("AVERAGE_POOL_2D", (1, 1, 1, 64), padding="VALID", **sizes)
-    chain.flatten()
-    chain.layer("FULLY_CONNECTED", (12, 64), (1, 12), relu=False)
-    chain.softmax()
-    return chain.finish()
-
-
-def anomaly_detection() -> bytes:
-    """Return MLPerf Tiny's dense autoencoder: 640 values, four layers of 128, 8, four of 128, 640."""
-    chain = Chain((1, 640), 90)
-    inputs = 640
-    for outputs in (128, 128, 128, 128, 8, 128, 128, 128, 128):
-        chain.layer("FULLY_CONNECTED", (outputs, inputs), (1, outputs), relu=True)
-        inputs = outputs
-    chain.layer("FULLY_CONNECTED", (640, inputs), (1, 640), relu=False)
-    return chain.finish()

@@ -210,7 +210,7 @@ def _best_chain(graph: Graph, least: int, worst: int, peak: Peak, maker: "_Maker
             for rows in (rows for rows in _ROWS if 2 <= -(-height // rows) <= _MOST_STRIPS):
                 chain = Chain(steps, rows)
                 size, _ = peak(_replace(graph, first, chain, steps))
-                if size < least and maker.keeps_kernels(chain):
+                if size < least and maker.can_compute(chain, as_fast=least < _NONE):
                     found.append(((size, len(steps), -rows), first, chain))
     return min(found, key=lambda item: item[0])[1:] if found else None
 
@@ -264,13 +264,12 @@ class _Maker:
         self._constants = list(graph.constants)
         self._operators: dict[tuple[object, ...], Operator | None] = {}
 
-    def keeps_kernels(self, chain: Chain) -> bool:
-        """Whether strips are computed as fast as whole images: by the same kernels, with the same constants."""
-        return all(self._keeps_kernel(chain, strip) for strip in chain.strips)
+    def can_compute(self, chain: Chain, *, as_fast: bool) -> bool:
+        """Whether kernels compute the strips; ``as_fast``: as whole images, with the same constants."""
+        strips = [strip for strip in chain.strips if not isinstance(chain.layers[strip.layer], InputRows)]
+        return all(self._keeps_kernel(chain, strip) if as_fast else self._operator(chain, strip) for strip in strips)
 
     def _keeps_kernel(self, chain: Chain, strip: _Strip) -> bool:
-        if isinstance(chain.layers[strip.layer], InputRows):
-            return True
         operator, step = self._operator(chain, strip), chain.steps[strip.layer]
         whole = self._functions[step.function]
         if operator is None or KERNEL not in whole.attrs or _kernel(operator.function) != _kernel(whole):
