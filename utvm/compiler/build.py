@@ -234,7 +234,7 @@ def _with_rows(graph: Graph, forms: list[dict[str, Any]], target: Target) -> tup
         return graph, forms, 0
     count = sum(len(step.writes) for step in fewer.steps if step.parts)
     notes.note("memory", f"{count} layers are computed by rows")
-    return fewer, both, 0 if target.goal == "ram" or handed else enough
+    return fewer, both, 1 if target.goal == "ram" or handed else enough
 
 
 def _least(forms: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:

@@ -355,12 +355,16 @@ Saving = Mapping[str, int]
 def save(
     graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan], enough: int = 0
 ) -> tuple[Plan, Saving]:
-    """Plan memory and choose variants of functions: the fastest that need no more than ``enough`` bytes, or least."""
+    """Plan memory and choose variants of functions: the fastest that need no more than ``enough`` bytes, or least.
+
+    Args:
+        enough: 0 for a shorter search of the least.
+    """
     last = {function: count - 1 for function, count in forms.items()}
     least = plan(last)
     best: tuple[Plan, Saving] | None = None
-    if _bytes(least) <= enough:
-        return _fastest(least, last, plan, enough)
+    if enough:
+        return _fastest(least, last, plan, max(enough, _bytes(least)))
     levels = dict.fromkeys(forms, 0)
     for _ in range(_ROUNDS if any(last.values()) else 0):
         try:
@@ -381,12 +385,14 @@ def save(
 
 def _fastest(least: Plan, last: Saving, plan: Callable[[Saving], Plan], enough: int) -> tuple[Plan, Saving]:
     best, levels = least, last
-    for function in filter(last.get, last):
-        faster = {**levels, function: 0}
-        with contextlib.suppress(DoesNotFitError):
-            tried = plan(faster)
-            if _bytes(tried) <= enough:
-                best, levels = tried, faster
+    for function, slowest in last.items():
+        for level in range(slowest):
+            faster = {**levels, function: level}
+            with contextlib.suppress(DoesNotFitError):
+                tried = plan(faster)
+                if _bytes(tried) <= enough:
+                    best, levels = tried, faster
+                    break
     return best, levels
 
 

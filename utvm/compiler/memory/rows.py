@@ -170,9 +170,10 @@ def by_rows(graph: Graph, target: Target, peak: Peak) -> Graph | None:
         CompileError: the application hands over rows, and the first layers cannot be computed by rows.
     """
     maker = _Maker(graph, target)
-    results = [_chains(graph, peak, maker, input_first=first) for first in {False, graph.has_input_rows}]
-    if graph.has_input_rows:
-        results = [(size, chains) for size, chains in results if any(first == 0 for first, _ in chains)]
+    results = _results(graph, peak, maker)
+    if not results:
+        maker.as_fast = False
+        results = _results(graph, peak, maker)
     if not results:
         raise CompileError(
             f"the rows of input {graph.inputs[0].name} cannot be handed over: no other operator than convolutions "
@@ -185,8 +186,15 @@ def by_rows(graph: Graph, target: Target, peak: Peak) -> Graph | None:
     return maker.finish(graph) if chains else None
 
 
-def _chains(graph: Graph, peak: Peak, maker: "_Maker", *, input_first: bool) -> tuple[int, list[tuple[int, "Chain"]]]:
-    """Return the peak, and chains with the numbers of their first steps."""
+_Chains = tuple[int, list[tuple[int, "Chain"]]]  # The peak, and chains with the numbers of their first steps.
+
+
+def _results(graph: Graph, peak: Peak, maker: "_Maker") -> list[_Chains]:
+    results = [_chains(graph, peak, maker, input_first=first) for first in {False, graph.has_input_rows}]
+    return [item for item in results if not graph.has_input_rows or any(first == 0 for first, _ in item[1])]
+
+
+def _chains(graph: Graph, peak: Peak, maker: "_Maker", *, input_first: bool) -> _Chains:
     chains: list[tuple[int, Chain]] = []
     rows_left, limits = graph.has_input_rows, (_NONE, 0) if input_first else peak(graph)
     while len(chains) < _MOST_CHAINS and (found := _best_chain(graph, *limits, peak, maker)):
@@ -210,7 +218,7 @@ def _best_chain(graph: Graph, least: int, worst: int, peak: Peak, maker: "_Maker
             for rows in (rows for rows in _ROWS if 2 <= -(-height // rows) <= _MOST_STRIPS):
                 chain = Chain(steps, rows)
                 size, _ = peak(_replace(graph, first, chain, steps))
-                if size < least and maker.can_compute(chain, as_fast=least < _NONE):
+                if size < least and maker.can_compute(chain):
                     found.append(((size, len(steps), -rows), first, chain))
     return min(found, key=lambda item: item[0])[1:] if found else None
 
@@ -259,15 +267,17 @@ def _replace(graph: Graph, first: int, chain: Chain, parts: Sequence[Step]) -> G
 
 class _Maker:
     def __init__(self, graph: Graph, target: Target) -> None:
+        self.as_fast = True
         self._target = target
         self._functions: dict[str, Any] = dict(graph.functions)
         self._constants = list(graph.constants)
         self._operators: dict[tuple[object, ...], Operator | None] = {}
 
-    def can_compute(self, chain: Chain, *, as_fast: bool) -> bool:
-        """Whether kernels compute the strips; ``as_fast``: as whole images, with the same constants."""
+    def can_compute(self, chain: Chain) -> bool:
+        """Whether kernels compute the strips; if ``as_fast``, those of whole images, with the same constants."""
         strips = [strip for strip in chain.strips if not isinstance(chain.layers[strip.layer], InputRows)]
-        return all(self._keeps_kernel(chain, strip) if as_fast else self._operator(chain, strip) for strip in strips)
+        suits = self._keeps_kernel if self.as_fast else self._operator
+        return all(suits(chain, strip) for strip in strips)
 
     def _keeps_kernel(self, chain: Chain, strip: _Strip) -> bool:
         operator, step = self._operator(chain, strip), chain.steps[strip.layer]
