@@ -21,10 +21,34 @@
     PACKED_HELD(one) \
     PACKED_HELD(other)
 #endif
+#if defined(__thumb2__)
+/* The first load of sixteen moves the pointers past all of them. */
+#define PACKED_LOAD(k) \
+    if ((k) == -16) { \
+        __asm__ volatile("ldrsb %0, [%1], #16" : "=r"(weight), "+r"(weights) : : "memory"); \
+        __asm__ volatile("ldrd %0, %1, [%2], #128" : "=&r"(one), "=&r"(other), "+r"(column) : : "memory"); \
+    } else { \
+        weight = weights[(k)]; \
+        PACKED_HELD(weight) \
+        PACKED_WORDS((k)) \
+    }
+#define PACKED_16(group) \
+    for (int32_t rounds = length >> 4; rounds > 0; --rounds) { \
+        PACKED_8_##group(-16) \
+        PACKED_8_##group(-8) \
+    }
+#else
 #define PACKED_LOAD(k) \
     weight = weights[(k)]; \
     PACKED_HELD(weight) \
     PACKED_WORDS((k))
+#define PACKED_16(group) \
+    for (const int8_t *const end = weights + (length & ~15); weights != end; weights += 16) { \
+        PACKED_8_##group(0) \
+        PACKED_8_##group(8) \
+        column += 32; \
+    }
+#endif
 #define PACKED_BEGIN(k) \
     PACKED_LOAD((k)) \
     first = half + one * weight; \
@@ -55,11 +79,7 @@
 #define PACKED_8_2(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_SUM PACKED_TWO((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
 #define PACKED_8_3(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_MORE((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
 #define PACKED_ALL(group) \
-    for (; weights != end; weights += 16) { \
-        PACKED_8_##group(0) \
-        PACKED_8_##group(8) \
-        column += 32; \
-    } \
+    PACKED_16(group) \
     if (tail) { \
         PACKED_8_##group(0) \
         weights += 8; \
@@ -77,7 +97,6 @@ static inline void packed_channels(
     const bool folded = pixels == 4 && zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX;
     const bool tail = (length & 8) != 0;
     for (const int8_t *last = output + channels; output != last; ++output) {
-        const int8_t *const end = weights + (length & ~15);
         const int32_t *column = columns + (scales[3] >> 8 & 0xffff) * 16;
         const int32_t group = scales[3] >> 24;
         int32_t half = 0x8000;
