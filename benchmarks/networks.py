@@ -2,8 +2,9 @@
 """The int8 networks on which the compiler is measured.
 
 They are not part of the project: they are read from the folder that ``UTVM_MODEL_CACHE`` names. Those of MLPerf Tiny
-are files of mlcommons/tiny, in benchmark/training/*/trained_models; the CIFAR-10 network is that of the microTVM blog post of 2020, whose trained weights are
-``cifar10_cnn_params.json`` of microtvm-blogpost-eval; ``models/cifar10_cnn`` writes the file.
+are files of mlcommons/tiny, in benchmark/training/*/trained_models; the CIFAR-10 network is that of the microTVM blog
+post of 2020, whose trained weights are ``cifar10_cnn_params.json`` of microtvm-blogpost-eval; ``models/cifar10_cnn``
+writes the file.
 """
 
 import os

@@ -24,20 +24,8 @@ CYCLES = "cycles"
 """Setting of every board: if it is ``model``, the virtual board counts modelled cycles."""
 
 _CHIP_KEYS = ("interrupts", "memory", "layout")
-_NOT_PROCESS_KEYS = (
-    *_CHIP_KEYS,
-    "console",
-    "port",
-    "pinout",
-    "cycle_counter",
-    "counter_hz",
-    "start",
-    "physical",
-    "virtual",
-    "settings",
-    "silicon",
-    "logic",
-)
+_NOT_PROCESS_KEYS: tuple[str, ...] = (*_CHIP_KEYS, "console", "port", "pinout", "cycle_counter", "counter_hz", "start")
+_NOT_PROCESS_KEYS += ("physical", "virtual", "settings", "silicon", "logic")
 
 
 class Board(Record):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from utvm import boards
+from utvm.base.storage.config import read_yaml
 from utvm.boards import described, parts
 from utvm.cli.output import OUT
 from utvm.cli.root_hil import run_suites
@@ -27,20 +28,7 @@ class PartStep:
 
 
 # A test compares the table in docs/bring-up.md with this.
-STEPS = (
-    PartStep("probe", "health", "`openocd.cfg` or `pyocd`, the mask or value of `identity`, the reset lines"),
-    PartStep("memory", "memory,ram", "an address or a size in `memory`; a cache between probe and core"),
-    PartStep("flash", "flash", "`sectors`; OpenOCD's flash bank"),
-    PartStep("debugging", "debug", "more breakpoints or watchpoints than the chip has"),
-    PartStep("clock", "counter", "clock set-up, wait states or counter in `port.c`"),
-    PartStep("console", "rpc,standing_alone", "pins, baud rate or flow control in `port.c` and `console`"),
-    PartStep("faults", "faults,rpc_faults", "the order of exceptions, or a trap that the core does not take"),
-    PartStep(
-        "models",
-        "operators,int8,digits,cifar10,vta",
-        "rounding of the floating-point unit; never seen so far: report it as a bug",
-    ),
-)
+STEPS = tuple(PartStep(**row) for row in read_yaml(Path(__file__).with_suffix(".yaml"))[0]["steps"])
 
 
 def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from utvm.base.storage.cache import content_key
+from utvm.base.text import quoting
 from utvm.compiler.c_files import C_TYPES, CFiles, sources_of
 from utvm.compiler.target import ANY, Target
 from utvm.errors import CompileError
@@ -97,6 +98,11 @@ class Tensor:
     @property
     def size_bytes(self) -> int:
         return math.prod(self.shape) * item_bytes(self.dtype)
+
+    @property
+    def description(self) -> str:
+        """Name, type and shape, for a comment in C."""
+        return f"{quoting.comment(self.name)}, {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)

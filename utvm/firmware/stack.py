@@ -254,9 +254,3 @@ def _size(registers: str) -> int:
     first, _, last = registers.strip().partition("-")
     count = int(last[1:]) - int(first[1:]) + 1 if last else 1
     return count * (8 if first.startswith("d") else 4)
-
-
-LEAVES_OUT = (
-    "wait states of flash and memory, caches, contention on buses, mispredicted branches, interrupts; "
-    "code outside of the hot loops is assumed to be as fast as they are"
-)

@@ -67,10 +67,6 @@ def _median_count(source: ModelRuns, *units: str) -> int | None:
     return sorted(run.count for run in source.runs)[len(source.runs) // 2] or None
 
 
-def _milliseconds(source: ModelRuns) -> float | None:
-    return source.firmware.board.milliseconds(_median_count(source), source.runs[0].unit)
-
-
 _VALUES: Mapping[str, Callable[[ModelRuns], Any]] = {
     "samples": lambda source: len(source.runs),
     "accuracy": _accuracy,
@@ -78,7 +74,7 @@ _VALUES: Mapping[str, Callable[[ModelRuns], Any]] = {
     "modelled_cycles": lambda source: _median_count(source, "modelled cycles"),
     "cycles": _median_count,
     "ns": _median_count,
-    "ms": _milliseconds,
+    "ms": lambda source: source.firmware.board.milliseconds(_median_count(source), source.runs[0].unit),
     "ms_error": lambda source: source.firmware.board.error_of(source.runs[0].unit),
     "flash_bytes": lambda source: source.firmware.flash_bytes,
     "ram_bytes": lambda source: source.firmware.ram_bytes,

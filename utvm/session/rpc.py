@@ -290,9 +290,8 @@ class RpcSession:
 
     def allocate(self, tensor: compiler.Tensor) -> int:
         """Allocate memory for a tensor on the board and return its address; freed at the end of the session."""
-        answer = self._ask(
-            Code.ALLOCATE_TENSOR, struct.pack("<i", 2) + _argument(tensor, 0) + struct.pack("<i", TypeIndex.NONE)
-        )
+        request = struct.pack("<ii", 2, TypeIndex.TENSOR) + _dl_tensor(tensor, 0, 0) + struct.pack("<i", TypeIndex.NONE)
+        answer = self._ask(Code.ALLOCATE_TENSOR, request)
         (address,) = struct.unpack_from("<Q", answer, 12)
         return int(address)
 
@@ -336,7 +335,3 @@ def _dl_tensor(tensor: compiler.Tensor, address: int, offset: int) -> bytes:
     head = struct.pack("<Q", address) + _CPU
     head += struct.pack("<iBBH", len(tensor.shape), kind, 8 * item_bytes(tensor.dtype), 1)
     return head + struct.pack(f"<{len(tensor.shape)}qQ", *tensor.shape, offset)
-
-
-def _argument(tensor: compiler.Tensor, address: int) -> bytes:
-    return struct.pack("<i", TypeIndex.TENSOR) + _dl_tensor(tensor, address, 0)

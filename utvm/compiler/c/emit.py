@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import errors, runtime
-from utvm.base.text import quoting, templates
+from utvm.base.text import templates
 from utvm.compiler.c.calls import Calls, constant_name
 from utvm.compiler.c.helpers import helper_definitions, is_helper
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
@@ -390,13 +390,8 @@ def _constant(name: str, number: int, array: npt.NDArray[Any]) -> dict[str, obje
     return _array(own, str(array.dtype), array.size, text)
 
 
-def _describe(tensor: Tensor) -> str:
-    return f"{quoting.comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = templates.templates_of("utvm.compiler.c")
-    environment.filters["describe"] = _describe
     environment.filters["float_literal"] = lambda value: literal(value, "float32")
     return environment

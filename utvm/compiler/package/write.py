@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from utvm import errors, version
-from utvm.base.text import quoting, templates
+from utvm.base.text import templates
 from utvm.compiler import Model, Target, bounded, c_files, compile_model, load
 from utvm.compiler.library import ROWS, Library, Placement, Tensor
 from utvm.compiler.memory.regions import Memory
@@ -112,7 +112,7 @@ def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | Non
         ports.append(
             {
                 "name": f"{kind}_{number}",
-                "description": _describe(tensor),
+                "description": tensor.description,
                 "c_type": c_files.C_TYPES[tensor.dtype],
                 "elements": math.prod(tensor.shape),
                 "bytes": tensor.size_bytes,
@@ -136,10 +136,6 @@ def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
     numbers = [c_files.literal(value, tensor.dtype) for value in array.ravel().tolist()]
     rows = (numbers[start : start + _ROW] for start in range(0, len(numbers), _ROW))
     return ",\n".join("    " + ", ".join(row) for row in rows)
-
-
-def _describe(tensor: Tensor) -> str:
-    return f"{quoting.comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
 def write_package(library: Library, path: Path, **contents: Any) -> Path:

@@ -32,10 +32,6 @@ def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
     return _Reader(graphs, origin).read()
 
 
-def _initialised_by(operator: TfliteOperator) -> int:
-    return operator.options.integer(0, "<i") if operator.options else 0
-
-
 def _is_whole(graph: TfliteGraph) -> bool:
     count = len(graph.tensors)
     return all(
@@ -149,7 +145,7 @@ class _Reader:
         self._instead[number] = variable.first if variable.now < 0 else variable.now
 
     def _begin(self, operator: TfliteOperator) -> None:
-        number = _initialised_by(operator)
+        number = operator.options.integer(0, "<i") if operator.options else 0
         if not 0 < number < len(self._graphs):
             raise CompileError(f"{self._origin}: CALL_ONCE calls graph {number} of {len(self._graphs)}")
         graph = self._graphs[number]

@@ -146,7 +146,8 @@ class _Arguments:
         for argument, value in _arguments_of(node).items():
             only = self._read[name].get(argument.name)
             if only not in ("", str(value)) and (only or value != argument.default_value):
-                return f"{argument.name} = {_text(value)} is not supported"
+                shown = "a tensor" if hasattr(value, "meta") else str(value).removeprefix("torch.")
+                return f"{argument.name} = {shown} is not supported"
         several = isinstance(node.meta["val"], tuple)
         if several and any(user.args[1] >= self._results[name] for user in node.users):
             return f"only the first {self._results[name]} of its results is supported"
@@ -158,10 +159,6 @@ def _arguments_of(node: Any) -> dict[Any, Any]:
     return dict(zip(schema, node.args, strict=False)) | {
         argument: node.kwargs[argument.name] for argument in schema if argument.name in node.kwargs
     }
-
-
-def _text(value: Any) -> str:
-    return "a tensor" if hasattr(value, "meta") else str(value).removeprefix("torch.")
 
 
 def _put_in_order(node: Any) -> None:

@@ -35,18 +35,5 @@ def _fault_of(core: ReadableCore) -> tuple[Meaning, int | None] | None:
     return _meaning(cause, (value & 0xFFFFFFFF, value >> 32, status & 0xFFFFFFFF)), pc
 
 
-_NAMES = ("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "fp", "s1")
-RISCV = Architecture(
-    (
-        *_NAMES,
-        *(f"a{number}" for number in range(8)),
-        *(f"s{number}" for number in range(2, 12)),
-        *(f"t{number}" for number in range(3, 7)),
-        "pc",
-    ),
-    "sp",
-    "pc",
-    _meaning,
-    "EM_RISCV",
-    _fault_of,
-)
+_NAMES = "zero ra sp gp tp t0 t1 t2 fp s1 a0 a1 a2 a3 a4 a5 a6 a7 s2 s3 s4 s5 s6 s7 s8 s9 s10 s11 t3 t4 t5 t6 pc"
+RISCV = Architecture(tuple(_NAMES.split()), "sp", "pc", _meaning, "EM_RISCV", _fault_of)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instruction timing of the Cortex-M cores, as data for the model in ``cycles.c``.
+"""Instruction timing of the Cortex-M cores, from ``cycles.yaml``, as data for the model in ``cycles.c``.
 
 Sources: tables of instruction timing in ARM DDI 0432 (Cortex-M0, 3.3), ARM DDI 0484 (Cortex-M0+, 3.3), ARM DDI
 0337 (Cortex-M3, 3.3) and ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33 (ARM 100230) has none:
@@ -13,10 +13,13 @@ docs/time.md compares the model with silicon.
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from pydantic import TypeAdapter
+
+from utvm.base.storage.config import read_yaml
 from utvm.virtual.bus import Bus
 from utvm.virtual.cortex_m.core import Core
 from utvm.virtual.native import cached_unit, fields
@@ -57,51 +60,10 @@ class CoreTiming:
     mispredicted: int = 0
 
 
-M0 = CoreTiming(costs={"load": 2, "store": 2}, split=0, wide_branch=1)
-M0PLUS = replace(M0, refill=1)
-# The manual gives 1 to 3 for the refill (P): 1 if the target is known early, 3 after a load of PC or a table branch.
-# The sum of a table branch takes a cycle. A division takes 2 to 12, here 7.
-M4 = CoreTiming(
-    costs={
-        "load": 2,
-        "divide": 7,
-        "table_branch": 3,
-        "condition": 0,
-        "float_accumulate": 3,
-        "float_divide": 14,
-        "float_pair": 2,
-    },
-    refill=1,
-    indirect=2,
-    pipelined=True,
+CORES: Mapping[str, CoreTiming] = TypeAdapter(dict[str, CoreTiming]).validate_python(
+    read_yaml(Path(__file__).with_suffix(".yaml"))[0]
 )
-# The manual gives 3 to 5 for long products, and 4 to 7 with accumulation.
-M3 = replace(M4, costs={**M4.costs, "multiply_add": 2, "multiply_long": 4})
-M33 = replace(
-    M4,
-    costs={**M4.costs, "load": 1, "table_branch": 2, "condition": 1, "divide": 6},
-    latencies={"load": 2, "load_many": 2, "multiply": 2, "multiply_add": 2, "multiply_long": 2},
-    indirect=0,
-    pipelined=False,
-)
-M7 = CoreTiming(
-    costs={"divide": 6, "float_divide": 14},
-    latencies={"multiply": 2, "multiply_add": 2, "multiply_long": 2},
-    refill=0,
-    split=0,
-    bus=8,
-    pairs=1,
-    slow=1,
-    mispredicted=6,
-)
-# A multiplication's latency is 2, a load's too, as LLVM has it; a loop end costs nothing but the first time.
-M55 = replace(
-    M33,
-    costs={**M33.costs, "float_accumulate": 1, "float_divide": 16, "loop_end": 0},
-    latencies={**M33.latencies, "divide": 2},
-    refill=2,
-    pairs=2,
-)
+"""Timing by the core's name."""
 
 
 class _Operations(ctypes.Structure):
@@ -156,7 +118,7 @@ class Cycles:
 
 def qemu_plugin(core: str, board: TimingSpec, regions: Sequence[RegionSpec], file: Path) -> str:
     """Return QEMU's ``-plugin`` that counts modelled cycles of a core; ``file`` is for its numbers."""
-    timing: CoreTiming = globals()[core.removeprefix("cortex-").upper()]
+    timing = CORES[core]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(bytes(_state(timing, board, regions)))
     folder = Path(__file__).parent

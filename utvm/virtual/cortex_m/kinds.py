@@ -11,8 +11,7 @@ from unicorn import arm_const
 
 from utvm.base.storage.config import read_yaml
 from utvm.virtual import bus, dap, spec
-from utvm.virtual.cortex_m import cycles
-from utvm.virtual.cortex_m.cycles import CoreTiming
+from utvm.virtual.cortex_m.cycles import CORES, CoreTiming
 
 TPIU = 0xE0040000
 
@@ -84,7 +83,7 @@ def _load() -> dict[spec.CoreName, CoreKind]:
     rows = read_yaml(Path(__file__).with_suffix(".yaml"))[0]["kinds"]
     for row in rows.values():
         row["unicorn_model"] = getattr(arm_const, f"UC_CPU_ARM_{row['unicorn_model']}")
-        row["timing"] = getattr(cycles, row["timing"])
+        row["timing"] = CORES[row["timing"]]
     return TypeAdapter(dict[spec.CoreName, CoreKind]).validate_python(rows)
 
 

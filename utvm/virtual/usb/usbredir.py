@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 
+from utvm.base.storage.config import read_yaml
 from utvm.virtual.usb.device import IN, SetupPacket, Transfer, UsbDevice
 
 MAX_DATA_BYTES = 1 << 20
@@ -66,33 +68,10 @@ _LONG_HEADER = struct.Struct("<IIQ")
 _SHORT_BULK = struct.Struct("<BBHI")
 _LONG_BULK = struct.Struct("<BBHIH")
 
-# Headers of the packets from the guest. HELLO and BULK_PACKET have several.
-_FROM_GUEST = {
-    PacketKind.RESET: struct.Struct("<"),
-    PacketKind.SET_CONFIGURATION: struct.Struct("<B"),
-    PacketKind.GET_CONFIGURATION: struct.Struct("<"),
-    PacketKind.SET_ALT_SETTING: struct.Struct("<BB"),
-    PacketKind.GET_ALT_SETTING: struct.Struct("<B"),
-    PacketKind.START_ISO_STREAM: struct.Struct("<BBB"),
-    PacketKind.STOP_ISO_STREAM: struct.Struct("<B"),
-    PacketKind.START_INTERRUPT_RECEIVING: struct.Struct("<B"),
-    PacketKind.STOP_INTERRUPT_RECEIVING: struct.Struct("<B"),
-    PacketKind.CANCEL_DATA_PACKET: struct.Struct("<"),
-    PacketKind.CONTROL_PACKET: struct.Struct("<BBBBHHH"),
-    PacketKind.ISO_PACKET: struct.Struct("<BBH"),
-    PacketKind.INTERRUPT_PACKET: struct.Struct("<BBH"),
-}
-
-_TO_GUEST = {
-    PacketKind.INTERFACE_INFO: struct.Struct("<I128B"),
-    PacketKind.CONFIGURATION_STATUS: struct.Struct("<BB"),
-    PacketKind.ALT_SETTING_STATUS: struct.Struct("<BBB"),
-    PacketKind.ISO_STREAM_STATUS: struct.Struct("<BB"),
-    PacketKind.INTERRUPT_RECEIVING_STATUS: struct.Struct("<BB"),
-    PacketKind.CONTROL_PACKET: struct.Struct("<BBBBHHH"),
-    PacketKind.INTERRUPT_PACKET: struct.Struct("<BBH"),
-}
-
+_FROM_GUEST, _TO_GUEST = (
+    {PacketKind[name]: struct.Struct(f"<{layout}") for name, layout in rows.items()}
+    for rows in read_yaml(Path(__file__).with_suffix(".yaml"))[0].values()
+)
 _WITH_DATA = {PacketKind.CONTROL_PACKET, PacketKind.ISO_PACKET, PacketKind.INTERRUPT_PACKET}
 
 

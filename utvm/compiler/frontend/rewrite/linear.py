@@ -128,7 +128,8 @@ def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tupl
         shrunk = scale if attributes.get("antialias", 0) and scale < 1 else 1.0
         reach = (1 if mode == "linear" else 2) / shrunk
         around = np.arange(math.floor(place - reach) + 1, math.ceil(place + reach) + 1)
-        curve = _linear if mode == "linear" else _cubic(attributes.get("cubic_coeff_a", -0.75))
+        cubic = _cubic(attributes.get("cubic_coeff_a", -0.75))
+        curve = (lambda distance: max(0.0, 1 - distance)) if mode == "linear" else cubic
         shares = np.array([curve(abs(item - place) * shrunk) for item in around])
         if attributes.get("exclude_outside", 0):
             shares = np.where((around >= 0) & (around < extent), shares, 0)
@@ -165,10 +166,6 @@ def _nearest(attributes: Any, place: float) -> int:
     if way == "ceil":
         return math.ceil(place)
     return math.ceil(place - 0.5) if way == "round_prefer_floor" else math.floor(place + 0.5)
-
-
-def _linear(distance: float) -> float:
-    return max(0.0, 1 - distance)
 
 
 def _cubic(a: float) -> Any:
