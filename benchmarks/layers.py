@@ -3,8 +3,9 @@
 
     .venv/bin/python benchmarks/layers.py [--core NAME]...
 
-``layers.yaml`` lists the layers, with CMSIS-NN's instructions, counted once. The weights are random. Also writes
-docs/layers.md. Ends with 1 if a layer takes more instructions than CMSIS-NN's.
+``layers.yaml`` lists the layers, with CMSIS-NN's instructions, counted once. The weights are random. Networks are read
+from the folder that ``UTVM_MODEL_CACHE`` names. Also writes docs/layers.md. Ends with 1 if a layer takes more
+instructions than CMSIS-NN's.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from benchmarks import seen
 from benchmarks.architectures import Chain
 from benchmarks.cores import CORES, Core
 from benchmarks.int8 import check, random_inputs
+from benchmarks.networks import read_file
 from models.tflite_reference import tflite_micro
 from utvm import boards, compiler, firmware
 from utvm.compiler import Library
@@ -34,15 +36,18 @@ HEAD = """# Layers
 
 Instructions of this compiler's int8 layers, as a ratio of CMSIS-NN's, on emulated cores: layers of public networks with
 random weights. `benchmarks/layers.py` writes this page; every output equals TensorFlow Lite Micro's, bit for bit.
-`benchmarks/layers.yaml` has CMSIS-NN's counts and says how they were taken. Instructions are not time.
+`benchmarks/layers.yaml` has CMSIS-NN's counts and says how they were taken; those of a whole network are the sum over
+its layers, without softmax, which ours includes. Instructions are not time.
 
 """
 _IMAGE_BYTES = 200_000  # Bytes of weights in an image: one core's code memory is small.
 
 
 def content_of(layer: str) -> bytes:
-    """Return a network of one layer, as a TensorFlow Lite file."""
+    """Return a network of one layer, as a TensorFlow Lite file; or such a file, by its name."""
     kind, *words = layer.split()
+    if layer.endswith(".tflite"):
+        return read_file(layer)
     if kind == "dense":
         inputs, outputs = map(int, words)
         chain = Chain((1, inputs), 3)
@@ -107,16 +112,19 @@ def _groups(libraries: list[Library]) -> Iterator[list[Library]]:
     yield group
 
 
-def page(layers: list[dict[str, Any]], ratios: dict[str, list[float]]) -> str:
-    """Return the page's text: a row for each layer, a column for each core."""
+def page(layers: list[dict[str, Any]], networks: list[dict[str, Any]], ratios: dict[str, list[float]]) -> str:
+    """Return the page's text: a row for each layer and network, a column for each core."""
     names = list(ratios)
     lines = [f"| layer | of | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
     for number, layer in enumerate(layers):
         cells = " | ".join(f"{ratios[name][number]:.2f}" for name in names)
         lines.append(f"| {layer['layer']} | {layer['of']} | {cells} |")
     for title, function in (("median", statistics.median), ("largest", max)):
-        cells = " | ".join(f"{function(ratios[name]):.2f}" for name in names)
+        cells = " | ".join(f"{function(ratios[name][: len(layers)]):.2f}" for name in names)
         lines.append(f"| {title} | | {cells} |")
+    for number, network in enumerate(networks, len(layers)):
+        cells = " | ".join(f"{ratios[name][number]:.2f}" for name in names)
+        lines.append(f"| {network['layer']}, whole | {network['of']} | {cells} |")
     return HEAD + "\n".join(lines) + "\n"
 
 
@@ -125,23 +133,23 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument("--core", action="append", choices=data["cores"], help="only this one")
     arguments = options.parse_args()
-    layers = data["layers"]
+    layers, networks = data["layers"], data["networks"]
     ratios: dict[str, list[float]] = {}
     for position, name in enumerate(data["cores"]):
         if name not in (arguments.core or [name]):
             continue
         (core,) = (core for core in CORES if core.name == name)
-        counts = measure(core, [layer["layer"] for layer in layers])
-        ratios[name] = [
-            round(count / layer["cmsis_nn"][position], 3) for count, layer in zip(counts, layers, strict=True)
-        ]
-        print(f"{name}: median {statistics.median(ratios[name]):.2f}, largest {max(ratios[name]):.2f}", flush=True)
-        for count, ratio, layer in sorted(zip(counts, ratios[name], layers, strict=True), key=lambda row: -row[1])[:8]:
+        rows = [*layers, *networks]
+        counts = measure(core, [row["layer"] for row in rows])
+        ratios[name] = [round(count / row["cmsis_nn"][position], 3) for count, row in zip(counts, rows, strict=True)]
+        own = ratios[name][: len(layers)]
+        print(f"{name}: median {statistics.median(own):.2f}, largest {max(own):.2f}", flush=True)
+        for count, ratio, layer in sorted(zip(counts, ratios[name], rows, strict=True), key=lambda row: -row[1])[:8]:
             print(f"  {ratio:.2f} {count:,} {layer['layer']}")
     if not arguments.core:
-        PAGE.write_text(page(layers, ratios), encoding="utf-8")
-        seen.keep("layers", ratios)
-    return int(any(ratio > 1 for own in ratios.values() for ratio in own))
+        PAGE.write_text(page(layers, networks, ratios), encoding="utf-8")
+        seen.keep("layers", {name: own[: len(layers)] for name, own in ratios.items()})
+    return int(any(ratio > 1 for every in ratios.values() for ratio in every))
 
 
 if __name__ == "__main__":
