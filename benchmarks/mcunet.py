@@ -25,9 +25,9 @@ HEAD = """
 Networks of MCUNet's model zoo on an STM32H743 at 480 MHz (`benchmarks/mcunet.py`), beside what TinyEngine's README.md
 publishes for X-CUBE-AI 7.3.0 and TinyEngine. **Their times are measured on the chip; ours are modelled**, with a
 rough model of its flash. The architectures are published, the weights here random; the other files of the zoo are not
-here. Our RAM includes the stack and the input, our flash the runtime. `flash`: with `--set optimize=flash`. RAM and
-modelled time are below both; flash is above both, since filters of depthwise convolutions take 16 bits a weight, those
-larger than 3x3 of stride 1 twice.
+here. Our RAM includes the stack and the input, our flash the runtime. `flash`: with `--set optimize=flash`, which keeps
+weights as bytes and scales in 8 bytes a channel: RAM, flash and modelled time are below both. By default flash is above
+both, since filters of depthwise convolutions take 16 bits a weight, those larger than 3x3 of stride 1 twice.
 
 | network | X-CUBE-AI: ms, RAM kB, flash kB | TinyEngine | here | here, `flash` |
 |---|---|---|---|---|

@@ -25,6 +25,7 @@ Int8 = npt.NDArray[np.int8]
 
 DSP = Target(extensions=("dsp",))
 DUAL = Target(extensions=("dsp", "dual"))
+PACKED = Target(extensions=("dsp",), goal="flash")
 MVE = Target(extensions=("dsp", "mve"))
 NEON = Target(extensions=("neon",))
 _HEADERS = "#include <stdint.h>\n#include <stdbool.h>\n#include <string.h>\n#include <math.h>\n"

@@ -12,6 +12,7 @@ from convolutions import (
     DSP,
     DUAL,
     MVE,
+    PACKED,
     Functions,
     HostFunctions,
     Shape,
@@ -27,6 +28,7 @@ from hypothesis import strategies as st
 from models.tflite_writer import Builder
 from tests.portions import by_day
 from utvm.compiler import Target, compile_model, from_tflite
+from utvm.compiler.kernels.convolution import make
 from utvm.compiler.target import Goal
 
 _SHAPES = [
@@ -114,7 +116,7 @@ def _functions(target: Target, form: str = "fastest") -> Functions:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
+@pytest.mark.parametrize("target", [Target(), DSP, PACKED, MVE], ids=["plain", "dsp", "packed", "mve"])
 @pytest.mark.parametrize(
     ("flags", "form"),
     [
@@ -136,7 +138,9 @@ def test_convolution_equals_the_model(target: Target, flags: list[str], form: st
     ("code", "target", "form"),
     [
         ("cortex-m7", DUAL, "fastest"),
+        ("cortex-m7", replace(DUAL, goal="flash"), "smallest"),
         ("cortex-m4", DSP, "fastest"),
+        ("cortex-m4", PACKED, "fastest"),
         ("cortex-m33", DSP, "smallest"),
         ("cortex-m3", Target(), "fastest"),
         ("cortex-m0", Target(), "smallest"),
@@ -188,6 +192,25 @@ def test_scratch_memory_costs_little_arena(extensions: tuple[str, ...], limit: i
     assert 48 * 48 * 16 <= library.arena_bytes <= 48 * 48 * 16 + limit
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(channels=8, outputs=12, filter=(1, 1), padding=(0, 0, 0, 0)),
+        Shape(height=1, width=1, channels=8, outputs=12, filter=(1, 1), padding=(0, 0, 0, 0)),
+        Shape(channels=8, multiplier=1),
+        Shape(channels=8, multiplier=1, filter=(5, 7), padding=(2, 3, 2, 3)),
+    ],
+    ids=["pointwise", "dense", "3x3", "5x7"],
+)
+def test_constants_for_little_flash_are_weights_and_eight_bytes_a_channel(shape: Shape) -> None:
+    record = random_record(shape, 0)
+    geometry = 4 * 13
+    for extensions in (("dsp",), ("dsp", "dual")):
+        operator = make(record, Target(extensions=extensions, goal="flash"))
+        size = sum(constant.nbytes for constant in operator.constants)
+        assert size <= record.weights.nbytes + 8 * len(record.bias) + geometry
+
+
 @pytest.mark.slow
 def test_filters_of_any_length_are_correct(tmp_path: Path) -> None:
     shapes = [
@@ -219,7 +242,7 @@ def test_largest_sums_are_correct(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
+@pytest.mark.parametrize("target", [Target(), DSP, PACKED, MVE], ids=["plain", "dsp", "packed", "mve"])
 def test_single_output_limits_are_applied(target: Target, tmp_path: Path) -> None:
     shapes = [Shape(channels=8, outputs=9, relu=True), Shape(channels=6, multiplier=1, relu=True)]
     drawn = [random_record(shape, 1) for shape in shapes]

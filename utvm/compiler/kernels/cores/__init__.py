@@ -39,12 +39,13 @@ _NEON = frozenset({"neon"})
 
 _make_with_mve, _make_with_neon = (functools.partial(make_with_vectors, alone=alone) for alone in (True, False))
 _make_large_filters, _make_few = (functools.partial(make_narrow, large=large) for large in (True, False))
+_make_packed_planes = functools.partial(make_planes_with_dsp, packed=True)
 _make_large = functools.partial(make_with_winograd, thrifty=False)
 
 
-def _two_products(extensions: frozenset[str], wide: bool, held: bool, *goals: Goal) -> CoreKernel:
-    name = "DSP extension: two products in an instruction" + HELD * held
-    make = functools.partial(make_with_dsp, dual=extensions is _DUAL, wide=wide, held=held)
+def _two_products(extensions: frozenset[str], wide: bool, held: bool, *goals: Goal, packed: bool = False) -> CoreKernel:
+    name = "DSP extension: two products in an instruction" + HELD * held + ", packed scales" * packed
+    make = functools.partial(make_with_dsp, dual=extensions is _DUAL, wide=wide, held=held, packed=packed)
     return CoreKernel(name, extensions, False, make, 0.9, goals)
 
 
@@ -56,12 +57,15 @@ KERNELS = (
     CoreKernel("NEON: a channel's four by four values in a vector", _NEON, True, _make_with_neon, 2.0),
     CoreKernel("DSP extension: Winograd's algorithm", _DSP, False, make_with_winograd, 0.4, ("balance",)),
     CoreKernel("DSP extension: Winograd's algorithm, large tiles", _DSP, False, _make_large, 0.4, ("speed",)),
+    _two_products(_DUAL, False, False, "flash", packed=True),
+    _two_products(_DSP, False, False, "flash", packed=True),
     _two_products(_DUAL, True, True, "balance", "speed"),
     _two_products(_DUAL, False, True, "balance", "speed"),
     _two_products(_DUAL, True, False, "balance", "speed"),
     _two_products(_DUAL, False, False),
     _two_products(_DSP, False, True, "balance", "speed"),
     _two_products(_DSP, False, False),
+    CoreKernel("DSP extension: a channel at a time, bytes", _DSP, True, _make_packed_planes, 2.3, ("flash",)),
     CoreKernel(
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),

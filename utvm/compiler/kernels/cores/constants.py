@@ -2,6 +2,7 @@
 """Constants of int8 convolutions shared by the kernels of several cores, and operators that call C helpers."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from utvm.compiler.kernels import fixed_point, functions
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, Rescale, Residual
 
 _SUM_LIMIT = 2**30  # Smaller sums can be doubled in 32 bits.
+_PACKED_LIMIT = 2**23  # Biases below it leave a byte of their word for the shift.
 _FOLDED_LIMIT = 2**28  # Smaller sums can be multiplied by four in 31 bits.
 
 
@@ -81,6 +83,22 @@ def _table(multipliers: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64], ze
     return np.stack([multipliers, offsets, shifts], axis=1).astype(np.int32)
 
 
+def biased_scales(settled: Convolution, table: Int32) -> Int32:
+    """Return ``[channels][3]``: folded bias, multiplier, shift to the right; such a bias as makes a constant value."""
+    multipliers, offsets, shifts = table.astype(np.int64).T
+    fixed = multipliers == 0  # The offset is twice the value, and the shift one.
+    biases = np.where(fixed, 2 * offsets - 4 * settled.output_zero, folded_bias(settled))
+    return np.stack([biases, np.where(fixed, 2**30, multipliers), shifts], axis=1).astype(np.int32)
+
+
+def packed_scales(settled: Convolution, table: Int32) -> Int32 | None:
+    """Return ``[channels][2]``: 256 times the folded bias, plus the shift less one; the multiplier. None if unfit."""
+    biases, multipliers, shifts = biased_scales(settled, table).T
+    if np.abs(biases).max() >= _PACKED_LIMIT:
+        return None
+    return np.ascontiguousarray(np.stack([256 * biases + shifts - 1, multipliers], axis=1))
+
+
 def settle_with_offset(record: Convolution) -> tuple[Convolution, Int32] | None:
     """As :func:`settle`, with the table of ``scale_folded``: bias, multiplier, offset, shift."""
     settled, table = settle(record, _FOLDED_LIMIT)
@@ -114,6 +132,11 @@ def residual_tables(residual: Residual) -> Int32 | None:
     return np.array([*tables[0], *tables[1], *folded[0], residual.low, residual.high], np.int32)
 
 
+def _sum_tables(tables: Int32, residual: Residual) -> Int32:
+    scale = [residual.output.multipliers[0], residual.output.shifts[0], residual.output_zero]
+    return np.array([*tables[:512], *scale, residual.low, residual.high], np.int32)
+
+
 def _scale_values(zero: int, rescale: Rescale) -> list[int]:
     multiplier, shift = int(rescale.multipliers[0]), int(rescale.shifts[0])
     return [fixed_point.requantize((value - zero) << 20, multiplier, shift) for value in range(-128, 128)]
@@ -142,14 +165,13 @@ _Body = Callable[[Any, Any, Pointers], None]  # Step number, output, other point
 
 def operator_of_steps(
     record: Convolution,
-    name: str,
-    overlap: tuple[int | None, ...],
+    near: int | None,
     constants: Mapping[str, npt.NDArray[Any]],
     own: Mapping[str, tuple[int, str]],
     steps: int,
     body: _Body,
 ) -> Operator:
-    """Make an operator that calls C helpers, one step after the other."""
+    """Make an operator that calls C helpers, one step after the other; ``near``: see :data:`functions.OVERLAP`."""
     size = int(np.prod(record.output_shape))
     with IRBuilder() as builder, script.prim_func(s_tir=True):
         script.func_name("main")
@@ -169,8 +191,47 @@ def operator_of_steps(
                 script.reads(*map(_whole, read.values()))
                 script.writes(*map(_whole, (output, *buffers.values())))
                 body(number, output, Pointers(read, buffers))
+    name = "depthwise_conv2d_int8" if record.depthwise else "conv2d_int8"
+    overlap = (near,) if record.residual is None else (near, 0)
     function = functions.describe(builder.get(), name, overlap, record.macs)
     return Operator(function, tuple(constants.values()))
+
+
+def operator_of_tiles(
+    record: Convolution,
+    near: int | None,
+    constants: dict[str, npt.NDArray[Any]],
+    own: dict[str, tuple[int, str]],
+    together: int,
+    body: Callable[[Any, Any, Any, Pointers], None],
+    add: str = "add_tables",
+) -> Operator | None:
+    """As :func:`operator_of_steps`, for tiles of a convolution's pixels; ``add`` adds the residual, if there is one.
+
+    Args:
+        body: emits a tile from its number, a function to address its result, count of pixels and pointers.
+    """
+    height, width, channels = record.output_shape
+    pixels = height * width
+    if record.residual is not None:
+        tables = residual_tables(record.residual)
+        if tables is None:
+            return None
+        constants["tables"] = tables if add == "add_tables" else _sum_tables(tables, record.residual)
+        own["result"] = (together * channels, "int8")
+
+    def tile(number: Any, output: Any, at: Pointers) -> None:
+        first = number * together
+        count = tirx.min(pixels - first, tirx.IntImm("int32", together)) if pixels % together else together
+        begin = first * channels
+        if record.residual is None:
+            body(number, lambda place: tirx.address_of(output[begin + place]), count, at)
+            return
+        body(number, functools.partial(at.to, "result"), count, at)
+        to = tirx.address_of(output[begin])
+        call_helper(add, to, at["result"], at.to("other", begin), at["tables"], count * channels)
+
+    return operator_of_steps(record, near, constants, own, -(-pixels // together), tile)
 
 
 def with_forms(forms: Sequence[Operator]) -> Operator:

@@ -18,28 +18,31 @@ _LEAST_TILES = 8  # Tiles that justify copying the weights.
 _LEAST_PIXELS_WIDE = 96  # Pixels that justify a byte of flash: weights of 16 bits save instructions.
 
 
-def make_with_dsp(record: Convolution, dual: bool, wide: bool, held: bool) -> Operator | None:
+def make_with_dsp(record: Convolution, dual: bool, wide: bool, held: bool, packed: bool = False) -> Operator | None:
     """Make the operator, or return None if the kernels do not support the record.
 
     Args:
         dual: for a core that issues two instructions in a cycle.
         wide: with weights of 16 bits where the layer has enough outputs.
         held: with the weights copied to RAM, if they are small beside the layer's input and output.
+        packed: with biases and shifts in one word.
     """
     settled, table = common.settle(record)
-    if table is None:
+    scales = common.packed_scales(settled, table) if packed and table is not None else table
+    if table is None or scales is None:
         return None
     if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
-        return None if held else _dense(settled, table, dual)
+        return None if held else _dense(settled, table if len(settled.bias) <= 2 else scales, dual)
     pixels = record.pixels
     form = 2 if wide and pixels >= _LEAST_PIXELS_WIDE else int(_can_share(settled))
-    stream = _stream(settled, table, 2, form)
+    stream = _stream(settled, scales, 2, form)
     tensors = math.prod(record.input_shape) + math.prod(record.output_shape)
     if record.whole_rows:
         tensors *= record.whole_rows // record.output_shape[0]
     if held and (stream.nbytes > max(_LEAST_HELD, tensors // 3) or pixels < _LEAST_TILES * _PIXELS):
         return None
-    return _convolution(settled, stream, f"dsp_tile_{form}_{dual:d}_{variant(record)}", held)
+    helper = f"dsp_tile_{form}_{packed:d}_{dual:d}_{variant(record)}"
+    return _convolution(settled, stream, helper, held, _unit(settled, scales))
 
 
 def variant(record: Convolution) -> str:
@@ -52,29 +55,30 @@ def clamp(record: Convolution, output: Any, count: Any) -> None:
         common.call_helper("clamp_bytes", output, count, record.low, record.high)
 
 
-def _dense(record: Convolution, table: Int32, dual: bool) -> Operator:
+def _dense(record: Convolution, scales: Int32, dual: bool) -> Operator:
     channels, length = len(record.bias), record.weights[0].size
     if channels <= 2:
-        return _few(record, _stream(record, table, 2, 2), length)
+        return _few(record, _stream(record, scales, 2, 2), length)
     form = int(_can_share(record))
-    stream = _stream(record, table, 4, form)
+    stream, unit = _stream(record, scales, 4, form), _unit(record, scales)
+    packed = len(unit)
     count = -(-length // 4) * 4
     groups, rest = divmod(channels, 4)
-    helper = f"dsp_dense_{form}_{dual:d}_{variant(record)}"
+    helper = f"dsp_dense_{form}_{packed}_{dual and not packed:d}_{variant(record)}"
 
     def all_channels(_: Any, output: Any, at: common.Pointers) -> None:
         to = output.access_ptr("w")
         common.call_helper("expand_values", at["values"], at["data"], length)
         if groups:
-            common.call_helper(helper, to, at["values"], at["stream"], groups, count)
+            common.call_helper(helper, to, at["values"], at["stream"], groups, count, *unit)
         if rest:
-            common.call_helper(helper, at["last"], at["values"], at.to("stream", groups * (count + 16)), 1, count)
+            last = at.to("stream", groups * (count + 16 - 8 * packed))
+            common.call_helper(helper, at["last"], at["values"], last, 1, count, *unit)
             common.call_helper("spread_bytes", tirx.address_of(output[4 * groups]), 1, at["last"], 1, rest)
         clamp(record, to, channels)
 
     own = {"values": (count // 2, "int32")} | ({"last": (4, "int8")} if rest else {})
-    overlap = (distance(record, 1),)
-    return common.operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, own, 1, all_channels)
+    return common.operator_of_steps(record, distance(record, 1), {"stream": stream}, own, 1, all_channels)
 
 
 def _few(record: Convolution, stream: Int32, length: int) -> Operator:
@@ -82,16 +86,11 @@ def _few(record: Convolution, stream: Int32, length: int) -> Operator:
         more = [len(record.bias), length, record.low, record.high]
         common.call_helper("dsp_few", output.access_ptr("w"), at["data"], at["stream"], *more)
 
-    overlap = (distance(record, 1),)
-    return common.operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, {}, 1, all_channels)
+    return common.operator_of_steps(record, distance(record, 1), {"stream": stream}, {}, 1, all_channels)
 
 
-def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) -> Operator | None:
-    height, width, channels = record.output_shape
-    depth, pixels = record.input_shape[2], height * width
-    tables = None if record.residual is None else common.residual_tables(record.residual)
-    if record.residual is not None and tables is None:
-        return None
+def _convolution(record: Convolution, stream: Int32, helper: str, held: bool, unit: list[int]) -> Operator | None:
+    channels, depth = record.output_shape[2], record.input_shape[2]
     pairs = -(-record.weights[0].size // 4) * 2
     group = len(stream) // -(-channels // 2)
     constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
@@ -104,35 +103,24 @@ def _convolution(record: Convolution, stream: Int32, helper: str, held: bool) ->
         constants["geometry"] = common.geometry(record)
         if depth % 4:
             own["window"] = (2 * pairs, "int8")
-    if tables is not None:
-        constants["tables"] = tables
-        own["result"] = (_PIXELS * channels, "int8")
 
-    def tile(number: Any, output: Any, at: common.Pointers) -> None:
-        first = number * _PIXELS
-        to = tirx.address_of(output[first * channels])
-        count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
-        _columns(record, first, count, at)
-        target = at.get("result", to)
+    def tile(number: Any, target: Any, count: Any, at: common.Pointers) -> None:
+        _columns(record, number * _PIXELS, count, at)
+        to = target(0)
         weights = "held" if held else "stream"
         if held:
             common.call_helper("hold_words", at["held"], at["stream"], len(stream), number)
         if channels > 1:
             even = channels // 2 * 2
-            common.call_helper(helper, target, at["columns"], at[weights], even, pairs, count, channels)
+            common.call_helper(helper, to, at["columns"], at[weights], even, pairs, count, channels, *unit)
         if channels % 2:
             stream_of_last = at.to(weights, channels // 2 * group)
-            common.call_helper(helper, at["last"], at["columns"], stream_of_last, 2, pairs, count, 2)
-            place = tirx.address_of(output[(first + 1) * channels - 1])
-            place = place if tables is None else at.to("result", channels - 1)
-            common.call_helper("spread_bytes", place, channels, at["last"], 2, count)
-        clamp(record, target, count * channels)
-        if tables is not None:
-            other = at.to("other", first * channels)
-            common.call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
+            common.call_helper(helper, at["last"], at["columns"], stream_of_last, 2, pairs, count, 2, *unit)
+            last = target(channels - 1)
+            common.call_helper("spread_bytes", last, channels, at["last"], 2, count)
+        clamp(record, to, count * channels)
 
-    overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
-    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
+    return common.operator_of_tiles(record, distance(record, _PIXELS), constants, own, _PIXELS, tile)
 
 
 def _reads_pixels(record: Convolution) -> bool:
@@ -182,15 +170,22 @@ def _packed_weights(record: Convolution, together: int, form: int) -> Int32:
     return halves(both[..., 0], both[..., 1]).reshape(groups, -1)
 
 
-def _stream(record: Convolution, table: Int32, together: int, form: int) -> Int32:
+def _unit(record: Convolution, scales: Int32) -> list[int]:
+    return [2 * record.output_zero + 1] if scales.shape[1] == 2 else []  # Packed ones have no column of offsets.
+
+
+def _stream(record: Convolution, scales: Int32, together: int, form: int) -> Int32:
     """For each ``together`` channels their biases, weights and scales, as ``dsp_tile`` or ``dsp_dense`` reads them."""
     # Of each four values, two words of the first two channels, then two of the others.
     words = _packed_weights(record, together, form)
     groups = 2 * len(words) // together
     if together == 4:
         words = words.reshape(groups, 2, -1, 2).transpose(0, 2, 1, 3).reshape(groups, -1)
-    biases, scales = _in_groups(_biases(record, form), table, together)
-    return np.hstack([biases, words, scales]).ravel()
+    if not _unit(record, scales):
+        scales = np.column_stack([_biases(record, form), scales])
+    padded = np.zeros((groups * together, scales.shape[1]), np.int32)
+    padded[: len(scales)] = scales.astype(np.uint32).view(np.int32)
+    return np.hstack([padded[:, 0].reshape(groups, -1), words, padded[:, 1:].reshape(groups, -1)]).ravel()
 
 
 def _biases(record: Convolution, form: int) -> npt.NDArray[np.int64]:
@@ -204,14 +199,6 @@ def halves(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Int32:
     return np.asarray((low & 0xFFFF | high.astype(np.int64) << 16).astype(np.uint32).view(np.int32))
 
 
-def _in_groups(bias: npt.NDArray[np.int64], table: Int32, size: int) -> tuple[Int32, Int32]:
-    groups = -(-len(bias) // size)
-    biases, scales = np.zeros(groups * size, np.int32), np.zeros((groups * size, 3), np.int32)
-    biases[: len(bias)], scales[: len(bias)] = bias.astype(np.uint32).view(np.int32), table
-    scales[len(bias) :, 2] = 1
-    return biases.reshape(groups, -1), scales.reshape(groups, -1)
-
-
 _WIDTHS = (48, 24, 12, 8)  # Widths of a block of a row if memory counts, in pixels.
 _LITTLE = 160  # Bytes of a plane; smaller planes are not split.
 _MOST_PITCH = 504  # Bytes; the reach of a load in the plane's third row.
@@ -219,15 +206,20 @@ _LEAST_PIXELS = 4  # Minimum pixels that justify a plane per channel.
 _MOST_CHANNELS = 4095  # Largest immediate of an addition.
 
 
-def make_planes_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator, undilated and of horizontal stride 1 or 2; None if unsupported."""
+def make_planes_with_dsp(record: Convolution, packed: bool = False) -> Operator | None:
+    """Make the operator, undilated and of horizontal stride 1 or 2; None if unsupported. packed: weights are bytes."""
     settled, table = common.settle(record)
     channels = len(record.bias)
     if table is None or record.residual is not None or record.strides[1] > 2:
         return None
     if record.dilation != (1, 1) or channels > _MOST_CHANNELS or math.prod(record.output_shape[:2]) < _LEAST_PIXELS:
         return None
-    stream = (_plane_stream if _is_small(record) else _filter_stream)(settled, table)
+    stream: npt.NDArray[Any] = (_plane_stream if _is_small(record) else _filter_stream)(settled, table)
+    words, scales = len(stream) // channels, common.packed_scales(settled, table)
+    if packed:
+        if scales is None:
+            return None
+        stream = np.hstack([settled.weights.reshape(channels, -1), scales.view(np.int8)]).ravel()
     constants: dict[str, npt.NDArray[Any]] = {"stream": stream, "geometry": common.geometry(settled)}
     height, width, _ = record.output_shape
     widths = [item for item in _WIDTHS if width % item == 0]
@@ -235,33 +227,34 @@ def make_planes_with_dsp(record: Convolution) -> Operator | None:
     sizes = [(height, width), *((1, width) for width in widths if width >= enough)]
     if _is_small(record):
         sizes = [size for size in sizes if _pitch(record, size[1]) <= _MOST_PITCH]
-    return common.with_forms([_plane(settled, constants, *size) for size in sizes]) if sizes else None
+    words *= packed
+    return common.with_forms([_plane(settled, constants, words, *size) for size in sizes]) if sizes else None
 
 
-def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: int, pixels: int) -> Operator:
+def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], words: int, tall: int, pixels: int) -> Operator:
     height, width, channels = record.output_shape
     copies = channels // record.input_shape[2]
     down, across = record.strides
     _, rows, columns, _ = record.weights.shape
     pitch, lines = _pitch(record, pixels), (tall - 1) * down + max(rows, 3)
     if _is_small(record):
-        helper = f"dsp_depthwise_{lines}_{copies}_{across}_{down}_{pitch}_{pixels}_{channels}_{variant(record)}"
+        kind, filter_ = "depthwise", f"{across}_{down}_{pitch}_{pixels}_{channels}_{variant(record)}"
     else:
-        filter_ = f"{rows}_{columns}_{across}_{down}_{pitch // 2}_{pixels}_{channels}_{variant(record)[2:]}"
-        helper = f"dsp_filters_{lines}_{copies}_{filter_}"
-    together = tall * pixels
+        kind, filter_ = "filters", f"{across}_{down}_{pitch // 2}_{pixels}_{channels}_{variant(record)[2:]}"
+    helper = f"dsp_{kind}_{lines}_{copies}_{rows}_{columns}_{filter_}_{constants['stream'].dtype}"
+    together, unit = tall * pixels, [2 * record.output_zero + 1] if words else []
 
     def band(number: Any, output: Any, at: common.Pointers) -> None:
         first = number * together
         to = tirx.address_of(output[first * channels])
         place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
-        common.call_helper(helper, to, *(at[item] for item in ("data", "geometry", "plane", "stream")), *place, tall)
+        read = [at[item] for item in ("data", "geometry", "plane", "stream")]
+        common.call_helper(helper, to, *read, *place, tall, *unit)
         clamp(record, to, together * channels)
 
-    own = {"plane": (lines * pitch // 4, "int32")}
-    overlap = (channelwise(record, together),)
+    own = {"plane": (lines * pitch // 4 + words, "int32")}
     steps = height * width // together
-    return common.operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, steps, band)
+    return common.operator_of_steps(record, channelwise(record, together), constants, own, steps, band)
 
 
 def _is_small(record: Convolution) -> bool:
@@ -314,8 +307,7 @@ def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
         read = [at["data"], at["geometry"], at["window"], number, at["weights"], at["bias"], at["scales"]]
         common.call_helper("depthwise_row", to, *read, record.low, record.high)
 
-    overlap = (distance(record, 1, reads_again=True),)
     own = {"window": (record.weights[0].size * channels, "int8")}
     return common.operator_of_steps(
-        record, "depthwise_conv2d_int8", overlap, constants, own, record.output_shape[0], row
+        record, distance(record, 1, reads_again=True), constants, own, record.output_shape[0], row
     )

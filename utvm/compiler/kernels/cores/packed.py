@@ -74,8 +74,9 @@ def _dense_operator(record: Convolution, table: Int32, helper: str, words: Int32
         read = [at["data"], length, at["words"], at["scales"], channels, record.low, record.high]
         common.call_helper(helper, output.access_ptr("w"), *read, *(at[name] for name in own))
 
-    overlap = (distance(record, 1, reads_again=not scratch),)
-    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, 1, all_channels)
+    return common.operator_of_steps(
+        record, distance(record, 1, reads_again=not scratch), constants, own, 1, all_channels
+    )
 
 
 def _convolution(record: Convolution, table: Int32) -> Operator | None:
@@ -83,40 +84,26 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
     if record.weights.shape[1:3] == record.strides == (1, 1) and not any(record.padding):
         # Each window becomes a pixel of one row, so that no tile spans two rows.
         record = replace(record, input_shape=(1, rows * columns, depth))
-    height, width, channels = record.output_shape
+    width, channels = record.output_shape[1:]
     padded = _padded_weights(record.weights.reshape(channels, -1))
     weights, begin = _span(padded)
     together = _groups(weights)
-    tables = None if record.residual is None else common.residual_tables(record.residual)
-    if together is None or (record.residual is not None and tables is None):
+    if together is None:
         return None
     table[:, 3] += (together << 24) + (begin // _UNROLLED << 8)
     constants: dict[str, npt.NDArray[Any]] = {"weights": weights.ravel(), "scales": table.ravel()}
     constants["geometry"] = common.geometry(record)
-    if tables is not None:
-        constants["tables"] = tables
-    pixels, length = height * width, weights.shape[1]
+    length = weights.shape[1]
     own = {"columns": (2 * padded.shape[1], "int32")}
-    if tables is not None:
-        own["result"] = (_PIXELS * channels, "int8")
 
-    def tile(number: Any, output: Any, at: common.Pointers) -> None:
+    def tile(number: Any, target: Any, count: Any, at: common.Pointers) -> None:
         first = number * _PIXELS
-        to = tirx.address_of(output[first * channels])
-        count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
-        read = [at["data"], at["geometry"], at["columns"]]
+        read = [at[item] for item in ("data", "geometry", "columns")]
         place = [tirx.floordiv(first, width), tirx.floormod(first, width), count]
-        limits = [record.low, record.high, record.output_zero]
-        target = at.get("result", to)
-        common.call_helper(
-            "convolve_tile", target, *read, *place, at["weights"], length, at["scales"], channels, *limits
-        )
-        if tables is not None:
-            other = at.to("other", first * channels)
-            common.call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
+        more = [at["weights"], length, at["scales"], channels, record.low, record.high, record.output_zero]
+        common.call_helper("convolve_tile", target(0), *read, *place, *more)
 
-    overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
-    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
+    return common.operator_of_tiles(record, distance(record, _PIXELS), constants, own, _PIXELS, tile)
 
 
 def _depthwise(record: Convolution, table: Int32) -> Operator | None:
@@ -153,8 +140,7 @@ def _image(record: Convolution, constants: Mapping[str, npt.NDArray[Any]]) -> Op
         common.call_helper("depthwise_image", output.access_ptr("w"), *read, height, rows, pitch)
 
     own = {"plane": (rows * pitch, "int8")}
-    overlap = (channelwise(record, height * width),)
-    return common.operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, own, 1, image)
+    return common.operator_of_steps(record, channelwise(record, height * width), constants, own, 1, image)
 
 
 def make_narrow(record: Convolution, large: bool) -> Operator | None:
@@ -177,8 +163,7 @@ def make_narrow(record: Convolution, large: bool) -> Operator | None:
         read = [at[item] for item in ("data", "geometry", "weights", "scales")]
         common.call_helper("depthwise_narrow", to, *read, number, record.low, record.high)
 
-    overlap = (distance(record, width, reads_again=True),)
-    return common.operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, {}, height, row)
+    return common.operator_of_steps(record, distance(record, width, reads_again=True), constants, {}, height, row)
 
 
 def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
@@ -196,10 +181,7 @@ def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels
         copies = channels // record.input_shape[2]
         common.call_helper("depthwise_line", to, *read, copies, record.low, record.high, record.output_zero)
 
-    overlap = (channelwise(record, pixels),)
-    return common.operator_of_steps(
-        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line
-    )
+    return common.operator_of_steps(record, channelwise(record, pixels), constants, own, height * width // pixels, line)
 
 
 def _padded_weights(weights: Int8) -> Int8:

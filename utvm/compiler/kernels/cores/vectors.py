@@ -11,10 +11,9 @@ import numpy.typing as npt
 from tvm import tirx
 
 from utvm.compiler.kernels.cores import constants as common
-from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Residual, distance
+from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, distance
 
 _VECTOR = 16  # Bytes.
-_HALF = 2**30
 _MOST_UNROLLED = 18  # Vectors per unrolled round of a long window.
 _MOST_RUN = 2 * _MOST_UNROLLED * _VECTOR  # Bytes; longer windows are copied and computed in rounds.
 _COPY = 40  # Estimated instructions per copied run of a window.
@@ -36,9 +35,6 @@ def make_with_vectors(record: Convolution, alone: bool) -> Operator | None:
 
 
 def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | None:
-    tables = None if record.residual is None else _sum_tables(record.residual)
-    if record.residual is not None and tables is None:
-        return None
     kind, record = _way(record)
     height, width, channels = record.output_shape
     pixels = 1 if alone and height * width == 1 and kind == "pixels" else 2
@@ -55,30 +51,18 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
     pixel = run * rounds if record.weights[0].size < run * rounds else 1
     scratch = {"row": rounds * line + _VECTOR, "pixels": pixel, "windows": 2 * run * rounds}[kind]
     own = {"scratch": (scratch, "int8")}
-    if tables is not None:
-        constants["tables"] = tables
-        own["result"] = (width * channels, "int8")
     rounded = int(record.low < record.output_zero)
     helper = f"vector_{kind}_{unrolled}_{rounds}_{pixels}_{rounded}"
     if kind == "windows":
         _, rows, columns, depth = record.weights.shape
         helper += f"_{rows}_{columns * depth}" if record.dilation == (1, 1) else "_0_0"
 
-    def row(number: Any, output: Any, at: common.Pointers) -> None:
-        to = tirx.address_of(output[number * (width * channels)])
+    def row(number: Any, target: Any, _: Any, at: common.Pointers) -> None:
         read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
-        common.call_helper(helper, at.get("result", to), *read, number)
-        if tables is not None:
-            other = at.to("other", number * (width * channels))
-            common.call_helper("vector_add", to, at["result"], other, at["tables"], width * channels)
+        common.call_helper(helper, target(0), *read, number)
 
-    near = {
-        "row": lambda: distance(record, width),
-        "pixels": lambda: distance(record, 2, reads_again=True),
-        "windows": lambda: distance(record, width, reads_again=True),
-    }
-    overlap: tuple[int | None, ...] = (near[kind](), 0)[: 1 if tables is None else 2]
-    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, height, row)
+    near = distance(record, 2 if kind == "pixels" else width, reads_again=kind != "row")
+    return common.operator_of_tiles(record, near, constants, own, width, row, "vector_add")
 
 
 def _way(record: Convolution) -> tuple[str, Convolution]:
@@ -154,10 +138,7 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
         place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
         common.call_helper("vector_depthwise", to, *read, *place, pixels, needed)
 
-    overlap = (distance(record, pixels),)
-    return common.operator_of_steps(
-        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, part
-    )
+    return common.operator_of_steps(record, distance(record, pixels), constants, own, height * width // pixels, part)
 
 
 def make_lanes(record: Convolution) -> Operator | None:
@@ -183,8 +164,7 @@ def make_lanes(record: Convolution) -> Operator | None:
             "vector_lanes", to, *(at[item] for item in ("data", "geometry", "weights", "scales")), number
         )
 
-    overlap = (distance(record, width, reads_again=True),)
-    return common.operator_of_steps(record, "depthwise_conv2d_int8", overlap, constants, {}, height, row)
+    return common.operator_of_steps(record, distance(record, width, reads_again=True), constants, {}, height, row)
 
 
 def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
@@ -192,12 +172,7 @@ def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
     settled, table = common.settle(record)
     if table is None:
         return None
-    multipliers, offsets, shifts = table.astype(np.int64).T
-    # For a constant channel, twice its distance from the zero point is halved.
-    fixed = multipliers == 0
-    bias = np.where(fixed, 2 * ((offsets >> shifts) - record.output_zero), common.folded_bias(settled))
-    scales = np.stack([bias, np.where(fixed, _HALF, multipliers), np.where(fixed, 0, -shifts)], axis=1)
-    return settled, scales.astype(np.int32)
+    return settled, common.biased_scales(settled, table) * np.array([1, 1, -1], np.int32)
 
 
 def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
@@ -225,11 +200,3 @@ def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:
     last = np.arange(channels) % copies == copies - 1
     stream = np.column_stack([square.reshape(channels, _VECTOR).view(np.int32), scales, 4 * last])
     return stream.astype(np.int32).ravel()
-
-
-def _sum_tables(residual: Residual) -> Int32 | None:
-    tables = common.residual_tables(residual)
-    if tables is None:
-        return None
-    scale = [residual.output.multipliers[0], residual.output.shifts[0], residual.output_zero]
-    return np.array([*tables[:512], *scale, residual.low, residual.high], np.int32)

@@ -52,9 +52,8 @@ def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator
         thrifty: only where the layer has enough outputs for the flash that its weights take, and little scratch.
     """
     settled, table = common.settle(record)
-    tables = None if record.residual is None else common.residual_tables(record.residual)
     pairs = record.input_shape[2] // 2
-    if table is None or (record.residual is not None and tables is None) or len(table) % 4 or pairs % 2:
+    if table is None or len(table) % 4 or pairs % 2:
         return None
     if record.weights.shape[1:3] != (3, 3) or record.strides != (1, 1) or record.dilation != (1, 1):
         return None
@@ -62,7 +61,7 @@ def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator
         return None
     largest = _LARGEST * int(np.abs(settled.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max())
     tile = next((tile for tile in _TILES if largest < tile.limit and _is_worth(record, tile, thrifty)), None)
-    return None if tile is None else _make(settled, tile, table, tables)
+    return None if tile is None else _make(settled, tile, table)
 
 
 def _is_worth(record: Convolution, tile: OutputTile, thrifty: bool) -> bool:
@@ -92,29 +91,21 @@ def _strip_width(record: Convolution, tile: OutputTile) -> int:
     return -(-record.output_shape[1] // (2 * tile.size)) * 2 * tile.size
 
 
-def _make(record: Convolution, tile: OutputTile, table: Int32, tables: Int32 | None) -> Operator:
-    height, width, channels = record.output_shape
+def _make(record: Convolution, tile: OutputTile, table: Int32) -> Operator | None:
+    width, channels = record.output_shape[1:]
     helper = f"winograd_{tile.size}_{record.input_shape[2] // 2}_{variant(record)}"
     constants: dict[str, Any] = {"stream": _stream(record, tile, table), "geometry": common.geometry(record)}
-    own = _scratch(record, tile)
-    if tables is not None:
-        constants["tables"] = tables
-        own["result"] = (tile.size * width * channels, "int8")
 
-    def strip(number: Any, output: Any, at: common.Pointers) -> None:
-        row = number * tile.size
-        rows = tirx.min(height - row, tirx.IntImm("int32", tile.size)) if height % tile.size else tile.size
-        to = tirx.address_of(output[row * (width * channels)])
-        target = at.get("result", to)
+    def strip(number: Any, target: Any, count: Any, at: common.Pointers) -> None:
+        to, rows = target(0), tirx.floordiv(count, width)
         scratch = (at[name] for name in ("strip", "values", "sums", "spare"))
-        common.call_helper(helper, target, at["data"], at["geometry"], at["stream"], *scratch, row, rows, channels)
-        clamp(record, target, rows * (width * channels))
-        if tables is not None:
-            other = at.to("other", row * (width * channels))
-            common.call_helper("add_tables", to, at["result"], other, at["tables"], rows * (width * channels))
+        read = [at[name] for name in ("data", "geometry", "stream")]
+        common.call_helper(helper, to, *read, *scratch, number * tile.size, rows, channels)
+        clamp(record, to, count * channels)
 
-    overlap: tuple[int | None, ...] = (distance(record, tile.size * width), 0)[: 1 if tables is None else 2]
-    return common.operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-height // tile.size), strip)
+    together = tile.size * width
+    own = _scratch(record, tile)
+    return common.operator_of_tiles(record, distance(record, together), constants, own, together, strip)
 
 
 def _stream(record: Convolution, tile: OutputTile, table: Int32) -> Int32:

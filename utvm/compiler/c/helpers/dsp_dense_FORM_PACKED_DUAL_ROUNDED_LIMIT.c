@@ -1,24 +1,31 @@
-{# Four channels of one pixel. FORM, 0 or 1, and DUAL are as of dsp_tile. #}
+{# Four channels of one pixel. FORM, 0 or 1, PACKED and DUAL are as of dsp_tile; not both of the last. #}
 {% import "dsp.j2" as dsp %}
 {% set shared = form == 1 %}
 #if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && !defined(__ARM_BIG_ENDIAN)
 static __attribute__((noinline)) void {{ name }}(
-    int8_t *output, const int32_t *values, const int32_t *stream, int32_t groups, int32_t count)
+    int8_t *output, const int32_t *values, const int32_t *stream, int32_t groups, int32_t count{{ ", int32_t unit" if packed }})
 {
     const uint32_t skipped = (uint32_t)(-(count / 4) & 3) * {{ 88 - 4 * dual - 16 * form }}u;
-    const uintptr_t state[6] = {
-        (uintptr_t)values, skipped, (uintptr_t)(stream + groups * (count + 16)), (uintptr_t)output,
-        (uintptr_t)stream, (uintptr_t)(values + count / 2)};
+    const uintptr_t state[{{ 11 if packed else 6 }}] = {
+        (uintptr_t)values, skipped, (uintptr_t)(stream + groups * (count + {{ 8 if packed else 16 }})), (uintptr_t)output,
+        {{ "0u, 0u, 0u, 0u, (uintptr_t)unit, " if packed }}(uintptr_t)stream, (uintptr_t)(values + count / 2)};
     __asm__ volatile(
 {% filter instructions %}
         push {r4-r11, lr}
-        {# Stack: values, bytes skipped in the first round, end of stream, output; lr: end of values. #}
-        ldm %0, {r0-r3, r8, lr}
-        push {r0-r3}
-        mov r1, r8
+        {# Stack: values, bytes skipped in the first round, end of stream, output; if packed, also biases with shifts, unit. lr:
+           end of values. #}
+        ldm %0, {{ "{r0-r9, lr}" if packed else "{r0-r3, r8, lr}" }}
+        push {{ "{r0-r8}" if packed else "{r0-r3}" }}
+        mov r1, {{ "r9" if packed else "r8" }}
         1:
         {# Of two instructions in a cycle, one is a load ahead: of the scales, too, at the end. #}
         ldm r1!, {{ "{r4-r9}" if dual else "{r4-r7}" }}
+        {% if packed %}
+        add r2, sp, #16
+        stm r2, {r4-r7}
+        {{ dsp.packed_biases("r4", "r5", shared) }}
+        {{ dsp.packed_biases("r6", "r7", shared) }}
+        {% endif %}
         ldrd r0, r2, [sp]
         add pc, r2
         nop
@@ -50,7 +57,9 @@ static __attribute__((noinline)) void {{ name }}(
         {{ "sub r5, r5, r4" if shared }}
         {{ "sub r7, r7, r6" if shared }}
         {% for sum in ("r4", "r5", "r6", "r7") %}
-        {% if dual and loop.first %}
+        {% if packed %}
+        {{ dsp.packed_scale(16 + 4 * loop.index0, 32) }}
+        {% elif dual and loop.first %}
         mov r2, r8
         mov r3, r9
         ldr r12, [r1], #4
@@ -68,7 +77,7 @@ static __attribute__((noinline)) void {{ name }}(
         str r0, [sp, #12]
         cmp r1, r2
         bne 1b
-        add sp, #16
+        add sp, #{{ 36 if packed else 16 }}
         pop {r4-r11, lr}
 {% endfilter %}
         :
@@ -77,8 +86,8 @@ static __attribute__((noinline)) void {{ name }}(
 }
 #else
 static inline void {{ name }}(
-    int8_t *output, const int32_t *values, const int32_t *stream, int32_t groups, int32_t count)
+    int8_t *output, const int32_t *values, const int32_t *stream, int32_t groups, int32_t count{{ ", int32_t unit" if packed }})
 {
-    dsp_dense(output, values, stream, groups, count, {{ form }}, {{ dsp.limits(limit) }});
+    dsp_dense(output, values, stream, groups, count, {{ form }}, {{ "unit" if packed else "0" }}, {{ dsp.limits(limit) }});
 }
 #endif

@@ -1,5 +1,5 @@
 {# Four pixels of a convolution. FORM: 0, a byte is a weight; 1, a halfword is the weights of two channels; 2, a halfword is
-   a weight, doubled; see dsp_tile. DUAL: the core issues two instructions in a cycle. If not, single loads that follow one
+   a weight, doubled; see dsp_tile. PACKED: biases are packed with shifts. DUAL: the core issues two instructions in a cycle. If not, single loads that follow one
    another are faster than LDRD. #}
 {% import "dsp.j2" as dsp %}
 {% set shared, wide = form == 1, form == 2 %}
@@ -31,25 +31,30 @@ smlad r{{ sum }}, {{ ("r12", "lr")[pixel] }}, {{ weights }}, r{{ start if begin 
 #if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && !defined(__ARM_BIG_ENDIAN)
 static __attribute__((noinline)) void {{ name }}(
     int8_t *output, const int32_t *columns, const int32_t *stream, int32_t channels, int32_t pairs,
-    int32_t pixels, int32_t pitch)
+    int32_t pixels, int32_t pitch{{ ", int32_t unit" if packed }})
 {
     const uint32_t skipped = (uint32_t)((1 - pairs) & 7) * {{ (60, 56, 52)[form] - 8 * dual }}u;
     const int32_t last = (pixels - 1) * pitch;
-    const uintptr_t state[9] = {
+    const uintptr_t state[{{ 11 if packed else 9 }}] = {
         (uintptr_t)columns + {{ 4 - 4 * dual }}u, skipped, (uintptr_t)(columns + 4 * pairs) + {{ 4 - 4 * dual }}u,
         (uintptr_t)output,
         (uintptr_t)(pitch < last ? pitch : last), (uintptr_t)(2 * pitch < last ? 2 * pitch : last),
-        (uintptr_t)last, (uintptr_t)(output + channels), (uintptr_t)stream};
+        (uintptr_t)last, (uintptr_t)(output + channels), (uintptr_t)stream{{ ", 0u, (uintptr_t)unit" if packed }}};
     __asm__ volatile(
 {% filter instructions %}
         push {r4-r11, lr}
-        {# Stack: columns, bytes skipped in the first round, end of columns, output, three offsets, end of output. #}
-        ldm %0, {r0-r8}
-        push {r0-r7}
+        {# Stack: columns, bytes skipped in the first round, end of columns, output, three offsets, end of output; if packed,
+           also biases with shifts, unit. #}
+        ldm %0, {r0-{{ "r10" if packed else "r8" }}}
+        push {r0-{{ "r10" if packed else "r7" }}}
         mov r1, r8
         1:
         ldr r0, [sp]
         ldrd r4, r8, [r1], #8
+        {% if packed %}
+        strd r4, r8, [sp, #32]
+        {{ dsp.packed_biases("r4", "r8", shared) }}
+        {% endif %}
         {{ products(true) }}
         ldr r2, [sp, #4]
         add pc, r2
@@ -65,7 +70,11 @@ static __attribute__((noinline)) void {{ name }}(
         sub r{{ sum }}, r{{ sum }}, r{{ sum - 4 }}
         {% endfor %}
         {% for sum in range(4, 12) %}
-        {{ "ldm r1!, {r2, r3, r12}" if sum % 4 == 0 }}
+        {% if sum % 4 == 0 and packed %}
+        {{ dsp.packed_scale(28 + sum, 40) }}
+        {% elif sum % 4 == 0 %}
+        ldm r1!, {r2, r3, r12}
+        {% endif %}
         {{ ("asr r%d, r%d, #7" if shared and sum > 7 else "lsl r%d, r%d, #1") % (sum, sum) if not wide }}
         {{ dsp.scale("r%d" % sum, "r2", "r3", rounded, limit) }}
         {% endfor %}
@@ -83,7 +92,7 @@ static __attribute__((noinline)) void {{ name }}(
         ldr r2, [lr, #16]
         cmp r0, r2
         bne 1b
-        add sp, #32
+        add sp, #{{ 44 if packed else 32 }}
         pop {r4-r11, lr}
 {% endfilter %}
         :
@@ -93,8 +102,8 @@ static __attribute__((noinline)) void {{ name }}(
 #else
 static inline void {{ name }}(
     int8_t *output, const int32_t *columns, const int32_t *stream, int32_t channels, int32_t pairs,
-    int32_t pixels, int32_t pitch)
+    int32_t pixels, int32_t pitch{{ ", int32_t unit" if packed }})
 {
-    dsp_tile(output, columns, stream, channels, pairs, pixels, pitch, {{ form }}, {{ dsp.limits(limit) }});
+    dsp_tile(output, columns, stream, channels, pairs, pixels, pitch, {{ form }}, {{ "unit" if packed else "0" }}, {{ dsp.limits(limit) }});
 }
 #endif
