@@ -4,12 +4,41 @@
 #else
 #define PACKED_KEPT(sum)
 #endif
-#if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1
-/* The eight registers that most instructions know are too few for all. */
-#define PACKED_HELD(value)
+#if defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && defined(__ARM_ARCH_ISA_THUMB) && \
+    __ARM_ARCH_ISA_THUMB == 1
+/* Most instructions know eight registers only, and the compiler would keep sums in memory: the others hold them here.
+ * It leaves those alone where it optimizes for size. */
+#define PACKED_LOAD(k, words) "movs r6, #" #k "\n\tldrsb r6, [%[weights], r6]\n\tldmia %[column]!, {" words "}\n\t"
+#define PACKED_TWO(k, next) \
+    PACKED_LOAD(k, "r4, r5") \
+    "muls r4, r6, r4\n\tmuls r5, r6, r5\n\tadd r4, %[half]\n\tadd r5, %[half]\n\t" PACKED_ADD(next)
+#define PACKED_ADD(k) \
+    PACKED_LOAD(k, "r2, r3") \
+    "muls r2, r6, r2\n\tmuls r3, r6, r3\n\tadds r4, r4, r2\n\tadds r5, r5, r3\n\t"
+#define PACKED_SUM \
+    "add %[even], r4\n\tasrs r4, r4, #16\n\tadd %[odd], r4\n\t" \
+    "add %[even_next], r5\n\tasrs r5, r5, #16\n\tadd %[odd_next], r5\n\t"
+#define PACKED_FOUR(a, b, c, d) PACKED_TWO(a, b) PACKED_ADD(c) PACKED_ADD(d)
+#define PACKED_8_1(a, b, c, d, e, f, g, h) \
+    PACKED_TWO(a, b) PACKED_SUM PACKED_TWO(c, d) PACKED_SUM PACKED_TWO(e, f) PACKED_SUM PACKED_TWO(g, h) PACKED_SUM
+#define PACKED_8_2(a, b, c, d, e, f, g, h) PACKED_FOUR(a, b, c, d) PACKED_SUM PACKED_FOUR(e, f, g, h) PACKED_SUM
+#define PACKED_8_3(a, b, c, d, e, f, g, h) \
+    PACKED_FOUR(a, b, c, d) PACKED_ADD(e) PACKED_ADD(f) PACKED_ADD(g) PACKED_ADD(h) PACKED_SUM
+#define PACKED_RUN(products) \
+    __asm__ volatile(".syntax unified\n\t" products \
+                     : [even] "+h"(even), [odd] "+h"(odd), [even_next] "+h"(even_next), [odd_next] "+h"(odd_next), \
+                       [column] "+l"(column) \
+                     : [weights] "l"(weights), [half] "h"(half) \
+                     : "r2", "r3", "r4", "r5", "r6", "cc", "memory");
+#define PACKED_ALL(group) \
+    for (const int8_t *const end = weights + (length & ~15); weights != end; weights += 16) { \
+        PACKED_RUN(PACKED_8_##group(0, 1, 2, 3, 4, 5, 6, 7) PACKED_8_##group(8, 9, 10, 11, 12, 13, 14, 15)) \
+    } \
+    if (tail) { \
+        PACKED_RUN(PACKED_8_##group(0, 1, 2, 3, 4, 5, 6, 7)) \
+        weights += 8; \
+    }
 #else
-#define PACKED_HELD(value) PACKED_KEPT(value)
-#endif
 #if defined(__thumb2__)
 /* The compiler seldom makes one instruction of the two. */
 #define PACKED_WORDS(k) \
@@ -18,8 +47,8 @@
 #define PACKED_WORDS(k) \
     one = column[2 * (k)]; \
     other = column[2 * (k) + 1]; \
-    PACKED_HELD(one) \
-    PACKED_HELD(other)
+    PACKED_KEPT(one) \
+    PACKED_KEPT(other)
 #endif
 #if defined(__thumb2__)
 /* The first load of sixteen moves the pointers past all of them. */
@@ -29,7 +58,7 @@
         __asm__ volatile("ldrd %0, %1, [%2], #128" : "=&r"(one), "=&r"(other), "+r"(column) : : "memory"); \
     } else { \
         weight = weights[(k)]; \
-        PACKED_HELD(weight) \
+        PACKED_KEPT(weight) \
         PACKED_WORDS((k)) \
     }
 #define PACKED_16(group) \
@@ -40,7 +69,7 @@
 #else
 #define PACKED_LOAD(k) \
     weight = weights[(k)]; \
-    PACKED_HELD(weight) \
+    PACKED_KEPT(weight) \
     PACKED_WORDS((k))
 #define PACKED_16(group) \
     for (const int8_t *const end = weights + (length & ~15); weights != end; weights += 16) { \
@@ -66,24 +95,26 @@
 /* The lower halves are right modulo 2^16 and more: what the upper ones took from them is put right at the end. */
 #define PACKED_SUM \
     even += (uint32_t)first; \
-    PACKED_HELD(even) \
+    PACKED_KEPT(even) \
     odd += first >> 16; \
-    PACKED_HELD(odd) \
+    PACKED_KEPT(odd) \
     even_next += (uint32_t)second; \
-    PACKED_HELD(even_next) \
+    PACKED_KEPT(even_next) \
     odd_next += second >> 16; \
-    PACKED_HELD(odd_next)
+    PACKED_KEPT(odd_next)
 /* Eight products, in sums of two, four and eight. */
 #define PACKED_8_1(k) \
     PACKED_TWO((k)) PACKED_SUM PACKED_TWO((k) + 2) PACKED_SUM PACKED_TWO((k) + 4) PACKED_SUM PACKED_TWO((k) + 6) PACKED_SUM
 #define PACKED_8_2(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_SUM PACKED_TWO((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
 #define PACKED_8_3(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_MORE((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
 #define PACKED_ALL(group) \
+    int32_t first, second, weight, one, other; \
     PACKED_16(group) \
     if (tail) { \
         PACKED_8_##group(0) \
         weights += 8; \
     }
+#endif
 
 /* Computes all channels of up to four pixels. columns: [][2] words, each of two pixels' values: the first, and
  * the second times 2^16, so that a product with a word is two products; 2, 4 or 8 of them are added in 16 bits, as a
@@ -100,13 +131,12 @@ static inline void packed_channels(
         const int32_t *column = columns + (scales[3] >> 8 & 0xffff) * 16;
         const int32_t group = scales[3] >> 24;
         int32_t half = 0x8000;
-        int32_t first, second, weight, one, other;
         const int32_t bias = scales[0];
         uint32_t even = (uint32_t)bias * 0x10001u - ((uint32_t)(length >> group) << 15);
         int32_t odd = bias;
         uint32_t even_next = even;
         int32_t odd_next = bias;
-        PACKED_HELD(half)
+        PACKED_KEPT(half)
         if (group == 3) {
             PACKED_ALL(3)
         } else if (group == 2) {
