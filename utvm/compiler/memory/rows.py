@@ -176,8 +176,8 @@ def by_rows(graph: Graph, target: Target, peak: Peak) -> Graph | None:
         results = _results(graph, peak, maker)
     if not results:
         raise CompileError(
-            f"the rows of input {graph.inputs[0].name} cannot be handed over: no other operator than convolutions "
-            "may read it first, and its rows must be multiples of 4 bytes",
+            f"the rows of input {graph.inputs[0].name} cannot be handed over: they must be multiples of 4 bytes, and "
+            "only int8 convolutions with a kernel for this core may read them first",
             "leave out --set input-rows",
         )
     _, chains = min(results, key=lambda result: result[0])
