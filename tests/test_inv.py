@@ -161,6 +161,7 @@ def test_install_variable_has_one_of_three_values(checkout: Path) -> None:
     assert "it is ask, yes or no" in completed.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "installs"), [("", True), ("y", True), ("n", False), ("what?", False)])
 def test_terminal_confirms_before_installing(checkout: Path, answer: str, installs: bool) -> None:
     env = _replace_commands(checkout, dpkg_query=_LACKS_OPENOCD, id="echo 0", apt_get=_APT, sudo="exit 1")

@@ -107,6 +107,7 @@ def test_path_of_the_checkout_may_have_any_character(tmp_path: Path) -> None:
     _check(root, _Account({"UTVM_VENV": str(ROOT / ".venv"), "PYTHONPATH": str(root)}), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("no_proxy", ["", "example.com"])
 def test_loopback_bypasses_the_proxy(no_proxy: str) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:

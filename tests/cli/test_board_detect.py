@@ -27,6 +27,7 @@ def _bus(folder: Path) -> dict[str, str]:
     return {"FAKE_USB": str(folder), "PYTHONPATH": f"{ROOT}/tests/hil/usb_bus:{ROOT}"}
 
 
+@pytest.mark.slow
 def test_virtual_probe_is_listed_as_virtual(tmp_path: Path) -> None:
     completed = inv("board.detect", **_bus(tmp_path))
     assert completed.returncode == 0, completed.stderr

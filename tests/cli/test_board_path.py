@@ -29,6 +29,7 @@ def _copy_board(parent: Path, name: str, **changes: Any) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_option_is_common_to_all_commands() -> None:
     assert "--board-path=STRING" in inv("--help").stdout
 

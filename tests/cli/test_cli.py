@@ -23,6 +23,7 @@ DIGITS = ROOT / "models" / "digits" / "digits.onnx"
 _SERVE = ["board.serve", "--model", DIGITS, "--board"]
 
 
+@pytest.mark.slow
 def test_boards_are_listed_and_shown() -> None:
     assert "stm32f746" in inv("board.list").stdout
     output = inv("board.show", "stm32f746").stdout

@@ -131,6 +131,7 @@ def _plain_invoke(tmp_path: Path, *, inside: bool) -> tuple[list[str], dict[str,
     return [sys.executable, "-S", "-m", "invoke"], {**os.environ, "PYTHONPATH": str(tmp_path)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", by_day([True, False], True), ids=["inside .venv", "outside"])
 @pytest.mark.parametrize(
     ("words", "code", "message"),

@@ -252,6 +252,7 @@ def test_error_is_no_larger_than_onnxruntimes(method: str, tmp_path: Path) -> No
     assert _snr_db(real, model_outputs(quantized, samples)) > reference - 0.5
 
 
+@pytest.mark.slow
 def test_calibrations_clip_outliers() -> None:
     model = _small(
         [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": np.eye(512, dtype=np.float32)}, 13, [512, 512]

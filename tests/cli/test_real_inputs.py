@@ -105,6 +105,7 @@ def test_invalid_input_is_refused(tmp_path: Path, text: str, message: str) -> No
     assert message in printed
 
 
+@pytest.mark.slow
 def test_picture_is_an_input_and_folder_is_samples(tmp_path: Path) -> None:
     """Held-out digits as pictures, scaled to the range of the training data."""
     bytes_ = np.rint(held_out()[0][:3, 0] / held_out()[0].max() * 255).astype(np.uint8)

@@ -321,6 +321,7 @@ def external(tmp_path: Path, damage: Callable[[Path], None]) -> Path:
     return tmp_path / "m.onnx"
 
 
+@pytest.mark.slow
 def test_external_weights_are_read(tmp_path: Path) -> None:
     path = external(tmp_path, lambda data: None)
     inside, outside = compile_model(load(DIGITS), name="d"), compile_model(load(path), name="d")

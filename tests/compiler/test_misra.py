@@ -143,6 +143,7 @@ def test_kernels_break_only_rules_with_a_reason(
     assert_explained(misra_counts(sources, [tmp_path]))
 
 
+@pytest.mark.slow
 def test_broken_rule_is_named(tmp_path: Path) -> None:
     source = tmp_path / "wrong.c"
     source.write_text("int run(int x);\nint run(int x)\n{\n    return (int)sizeof(x++) + x;\n}\n")

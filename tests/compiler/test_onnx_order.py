@@ -201,6 +201,7 @@ def test_computed_int4_is_refused() -> None:
         from_onnx(proto.SerializeToString(), "m")
 
 
+@pytest.mark.slow
 def test_lstm_clip_limits_sums_only() -> None:
     """Like onnxruntime; ONNX's definition is ambiguous, and its evaluator ignores the attribute."""
     w, r = (RANDOM.uniform(-0.1, 1, (1, 8, width)).astype(np.float32) for width in (8, 2))

@@ -172,6 +172,7 @@ def test_arduino_metadata_is_complete(package: Path) -> None:
     assert sketch.stem == sketch.parent.name and list(sketch.parent.iterdir()) == [sketch]
 
 
+@pytest.mark.slow
 def test_arduino_folder_builds_alone(package: Path, expected: np.ndarray, tmp_path: Path) -> None:
     # Arduino compiles all of src/, finds headers there, and passes no flags of ours.
     program = tmp_path / "program"

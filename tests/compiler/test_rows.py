@@ -187,7 +187,9 @@ def test_networks_with_rows_as_input_equal_the_reference(first: int, name: str, 
         assert "input" not in {block.kind for block in library.blocks}
 
 
-@pytest.mark.parametrize("name", _TARGETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "plain" else pytest.mark.slow) for name in _TARGETS]
+)
 def test_an_input_by_rows_is_never_whole(name: str, tmp_path: Path) -> None:
     network = _shrinking(3)
     library, _ = _compile(network, tmp_path, replace(_target(name, "ram"), input_rows=True))

@@ -59,6 +59,7 @@ def compare(case: OperatorCase, tmp_path: Path) -> None:
         assert printed_output.tobytes() == stock_output.tobytes()
 
 
+@pytest.mark.slow
 def test_digits_equals_the_stock_backend(tmp_path: Path) -> None:
     model = load(DIGITS)
     library = compile_model(model)

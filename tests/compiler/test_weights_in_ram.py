@@ -55,6 +55,7 @@ def test_board_runs_with_weights_in_ram(model: Model, tmp_path: Path) -> None:
     assert 9_216 <= sizes[1] - sizes[0] <= 16_000 and 20_480 <= sizes[2] - sizes[1] <= 25_000
 
 
+@pytest.mark.slow
 def test_host_gives_the_same_outputs(model: Model, tmp_path: Path) -> None:
     outputs = []
     for limit in (0, 64_000):

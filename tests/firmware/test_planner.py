@@ -33,6 +33,7 @@ def _problems(draw: st.DrawFn) -> tuple[list[Stretch], Chunk, list[Chunk]]:
     return stretches, first, draw(st.lists(chunk, max_size=8))
 
 
+@pytest.mark.slow
 @given(_problems(), st.randoms())
 def test_sections_are_disjoint_and_allowed(problem: tuple[list[Stretch], Chunk, list[Chunk]], random: Random) -> None:
     stretches, first, chunks = problem

@@ -102,6 +102,7 @@ def test_static_functions_of_one_name_are_distinct() -> None:
     assert measure_stack(image, "deep_run").bytes >= 400
 
 
+@pytest.mark.slow
 def test_command_prints_the_stack_use() -> None:
     done = inv("firmware.size", "--model", DIGITS / "digits.onnx", "--board", "mps2-an385")
     assert "stack of a run: at most" in done.stdout

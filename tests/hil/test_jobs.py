@@ -38,6 +38,7 @@ def _meeting(action: str = "pass") -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_two_boards_give_one_report_in_the_order_of_the_suites(run_suite: Runner) -> None:
     completed = run_suite("", files=_meeting(), options=_TWO)
     assert completed.exit_code == 1
@@ -77,6 +78,7 @@ def test_interruption_releases_both_boards(run_suite: Runner) -> None:
     assert "Traceback" not in completed.stdout + completed.stderr
 
 
+@pytest.mark.slow
 def test_one_suite_needs_one_board(run_suite: Runner) -> None:
     completed = run_suite("def test_one(board):\n    pass\n", options=_TWO)
     assert completed.exit_code == 0

@@ -152,6 +152,7 @@ def test_summary_has_the_limits_of_figures(project: Path) -> None:
         assert text in summary, summary
 
 
+@pytest.mark.slow
 def test_old_runs_and_reports_are_removed(project: Path) -> None:
     days = [report_of(day, tests={f"test_{day}": "passed"}, models={"digits": {}}) for day in (1, 20, 21)]
     old = datetime.date.today() - datetime.date(2026, 11, 10)

@@ -24,6 +24,7 @@ def memory(load_library: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     return library
 
 
+@pytest.mark.slow
 def test_blocks_equal_a_reference_model(memory: ctypes.CDLL) -> None:
     class Model(RuleBasedStateMachine):
         def __init__(self) -> None:

@@ -141,6 +141,7 @@ def damaged_streams(draw: st.DrawFn) -> tuple[list[bytes], bytes]:
 
 
 # Derandomised: of 65,536 damaged packets one has the right checksum, and a test may not depend on that.
+@pytest.mark.slow
 @settings(max_examples=400, derandomize=True, deadline=None)
 @given(damaged_streams(), st.lists(st.integers(0, 1 << 30), max_size=10))
 def test_only_sent_packets_come_out(sent: tuple[list[bytes], bytes], cuts: list[int]) -> None:

@@ -322,6 +322,7 @@ def test_dac_is_triggered_by_a_timer(board: str, control: int) -> None:
     assert chip.get(0x2C) == 0x123
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("board", "base"), [("nucleo-l4r5zi", 0x50040000), ("nucleo-h743zi", 0x40022000), ("nucleo-h743zi", 0x40022100)]
 )
