@@ -40,8 +40,8 @@ class _Network:
 
     def _tensor(self, shape: tuple[int, ...]) -> str:
         self.count += 1
-        zero = int(self.random.integers(-128, 60))
-        return self.builder.tensor(f"t{self.count}", shape, "int8", scale=_SCALE, zero_point=zero)
+        self.zero = int(self.random.integers(-128, 60))
+        return self.builder.tensor(f"t{self.count}", shape, "int8", scale=_SCALE, zero_point=self.zero)
 
     def _append(self, operator: str, shape: tuple[int, ...], *operands: str, **options: Any) -> None:
         result = self._tensor(shape)
@@ -71,6 +71,15 @@ class _Network:
             dilation_w_factor=dilation,
             **({"depth_multiplier": 1} if depthwise else {}),
         )
+
+    def reshape(self, shape: tuple[int, ...]) -> None:
+        """Read the last result in another shape."""
+        self.count += 1
+        quantity = {"scale": _SCALE, "zero_point": self.zero}
+        name = self.builder.tensor(f"r{self.count}", shape, "int8", **quantity)
+        target = self.builder.tensor(f"s{self.count}", (4,), "int32", np.array(shape, np.int32))
+        self.builder.operator("RESHAPE", [self.last, target], [name])
+        self.last, self.shape = name, shape
 
     def residual(self) -> None:
         """Add a convolution, and its operand to it."""
@@ -149,6 +158,15 @@ def test_a_residual_pair_needs_one_tensor_and_a_few_rows(tmp_path: Path) -> None
     network.residual()
     library, _ = _compile(network, tmp_path, _target("plain", "ram"))
     assert library.arena_bytes < 1.4 * 32 * 32 * 8
+
+
+@pytest.mark.parametrize("input_rows", [False, True])
+def test_a_tensor_read_in_another_shape_is_whole(input_rows: bool, tmp_path: Path) -> None:
+    network = _Network(1, (32, 16, 8))
+    network.convolve(24, 1)
+    network.reshape((1, 16, 32, 24))
+    network.convolve(4, 3, stride=2)
+    _compile(network, tmp_path, replace(_target("plain", "ram"), input_rows=input_rows))
 
 
 def test_speed_computes_layer_by_layer(tmp_path: Path) -> None:
@@ -232,6 +250,10 @@ def test_inputs_that_cannot_come_by_rows_are_refused() -> None:
     twice._append("ADD", twice.shape, twice.input)
     twice._append("ADD", twice.shape, twice.input)
     assert "cannot be handed over" in refusal(twice)
+    reshaped = _Network(1, (32, 16, 8))
+    reshaped.reshape((1, 16, 32, 8))
+    reshaped.convolve(8, 3, stride=2)
+    assert "cannot be handed over" in refusal(reshaped)
     narrow = _Network(1, (16, 5, 1))
     narrow.convolve(4)
     assert "multiples of 4 bytes" in refusal(narrow)

@@ -66,8 +66,9 @@ def report(request: choices.CompileChoice, output: str, explain: bool, misra: bo
             for number, call in enumerate(library.calls)
         ],
     )
+    included = "outputs; the input comes by rows" if library.takes_rows else "inputs and outputs"
     for arena in library.arenas:
-        OUT.print(f"{arena.region}: {arena.size_bytes:,} bytes, including inputs and outputs")
+        OUT.print(f"{arena.region}: {arena.size_bytes:,} bytes, including {included}")
     OUT.print(f"working memory: {library.arena_bytes:,} bytes; no plan needs less than {library.lower_bound_bytes:,}")
     OUT.print(f"constants: {library.weights_bytes:,} bytes")
     for leftover in library.leftovers:

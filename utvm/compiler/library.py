@@ -113,12 +113,15 @@ class Arena:
     size_bytes: int
 
 
+ROWS = ""  # Region of an input that the application hands over by rows: none.
+
+
 @dataclass(frozen=True)
 class Placement:
-    """Position in the arenas of an input that the caller may place there, or of an output."""
+    """Position in the arenas of an input that the caller may place there, or of an output; by default :data:`ROWS`."""
 
-    region: str
-    offset: int
+    region: str = ROWS
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -158,9 +161,6 @@ class Block:
     size: int
     first: int
     last: int
-
-
-ROWS = ""  # Region of an input that the application hands over by rows: none.
 
 
 @dataclass(frozen=True)

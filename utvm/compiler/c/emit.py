@@ -22,17 +22,7 @@ from utvm.compiler.c.helpers import helper_definitions, is_helper
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
 from utvm.compiler.c_files import rows as rows_of
-from utvm.compiler.library import (
-    INDEX_OUT_OF_RANGE,
-    ROWS,
-    Arena,
-    Call,
-    EntryPoint,
-    Library,
-    Placement,
-    Tensor,
-    item_bytes,
-)
+from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Placement, Tensor, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
 
@@ -225,7 +215,7 @@ def emit(
         inputs=graph.inputs,
         outputs=graph.outputs,
         arenas=tuple(Arena(region, size) for region, size in plan.region_bytes.items()),
-        input_places=(Placement(ROWS, 0),)
+        input_places=(Placement(),)
         if graph.has_input_rows
         else tuple(plan.placement("input", number) for number in range(len(graph.inputs))),
         output_places=tuple(plan.placement("output", number) for number in range(len(graph.outputs))),

@@ -146,8 +146,8 @@ def with_input_rows(graph: Graph) -> Graph:
         CompileError: the model has several inputs, or its input is no image of int8.
     """
     image, *others = graph.inputs
-    shape = image.shape[image.shape[:1] == (1,) :]
-    if others or len(shape) != 3 or image.dtype != "int8":
+    shape = image.shape[-3:]
+    if others or len(shape) != 3 or math.prod(shape) != image.size_bytes or image.dtype != "int8":
         inputs = ", ".join(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)}" for tensor in graph.inputs)
         raise CompileError(
             f"the input cannot be handed over by rows: the model has not one image of int8, but {inputs}",
@@ -237,6 +237,13 @@ def _may_be_divided(graph: Graph, first: int, steps: Sequence[Step]) -> bool:
         {place for step in group for place in (*step.reads, *step.writes) if place.number in numbers}
         for group in (steps, others)
     )
+    # A tensor that is read in another shape has other rows.
+    layers = _layers(steps)
+    shapes = {step.writes[0]: layer.output_shape for step, layer in zip(steps, layers, strict=True)}
+    operands = ((layer.input_shape, layer.output_shape) for layer in layers)
+    reads = (pair for step, both in zip(steps, operands, strict=True) for pair in zip(step.reads, both, strict=False))
+    if any(shapes.get(place, shape) != shape for place, shape in reads):
+        return False
     # Whole buffers, which no other step reads or writes.
     whole = inner == {at for at in here if at.kind == "buffer"} == {replace(at, offset=0) for at in inner}
     return whole and all(place.kind != "buffer" for place in elsewhere)
