@@ -51,6 +51,15 @@ class UtvmError(Exception):
 
     @classmethod
     @contextlib.contextmanager
+    def on(cls, kinds: type[Exception] | tuple[type[Exception], ...], message: str, hint: str = "") -> Iterator[None]:
+        """Raise this error for others of a ``with`` block; their text follows a ``message`` that ends with a colon."""
+        try:
+            yield
+        except kinds as error:
+            raise cls(f"{message} {error}" if message.endswith(":") else message, hint) from error
+
+    @classmethod
+    @contextlib.contextmanager
     def on_os_error(cls, subject: str, hint: str = "") -> Iterator[None]:
         """Raise this error for an OSError of a ``with`` block; the system's reason follows ``subject``."""
         try:

@@ -89,10 +89,8 @@ class _Option:
             return self.field.default
         if text is True and self.bare is not None:
             return self.bare
-        try:
+        with ConfigError.on(ValueError, f"{self.flag} {text!r} is not a number", f"{self.flag}: {self.help}"):
             return self.kind(text)
-        except ValueError:
-            raise ConfigError(f"{self.flag} {text!r} is not a number", f"{self.flag}: {self.help}") from None
 
     def spell(self, record: object) -> Iterator[Parts]:
         """Yield the option for a command line, in parts; nothing if its value is the default."""

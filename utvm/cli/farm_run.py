@@ -55,10 +55,8 @@ def run_in_farm(
         code = InFarm(say, farm).run(
             RemoteCommand(((command,), *words), board, where, output_files=tuple(outputs.values()))
         )
-    try:
+    with errors.ProvisionError.on(ValueError, f"the run was cut off: exit code {code}"):
         return errors.ExitCode(code)
-    except ValueError:
-        raise errors.ProvisionError(f"the run was cut off: exit code {code}") from None
 
 
 def _flag(word: options.Parts) -> str:

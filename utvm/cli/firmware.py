@@ -68,10 +68,8 @@ def flash(elf: str, where: selection.BoardSelection, listen: choices.ListenChoic
 
 
 def _parse_address(text: str) -> int | None:
-    try:
+    with errors.ConfigError.on(ValueError, f"--address {text} is not an address", "give a number: 0x08000000"):
         return int(text, 0) if text else None
-    except ValueError:
-        raise errors.ConfigError(f"--address {text} is not an address", "give a number: 0x08000000") from None
 
 
 def size(request: choices.LinkedChoice, board: str) -> None:

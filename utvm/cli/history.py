@@ -153,10 +153,8 @@ def start_of(history: sqlite3.Connection, since: str) -> int:
     if not since:
         return newest_night(history)
     if _DATE.fullmatch(since):
-        try:
+        with ConfigError.on(ValueError, f"--since {since}: there is no such date"):
             return parse_time(f"{since}T00:00:00Z")
-        except ValueError:
-            raise ConfigError(f"--since {since}: there is no such date") from None
     if re.fullmatch(r"[0-9a-f]{4,64}", since):
         (last,) = history.execute("select max(started) from run where commit_ glob ?", (f"{since}*",)).fetchone()
         if last is not None:
@@ -269,10 +267,8 @@ def _serve_folder(output: str, port: str, *, anyone: bool) -> None:
     """Serve the pages until Ctrl-C; write them again when the history has changed."""
     seen, folder = history_times(), _write_folder(output)
     handler = functools.partial(QuietHandler, directory=str(folder.parent))
-    try:
+    with ConfigError.on((OSError, OverflowError, ValueError), f"--serve {port}:", "give a free TCP port; 0 takes one"):
         server = (http.server.ThreadingHTTPServer if anyone else OwnerOnlyServer)(("127.0.0.1", int(port)), handler)
-    except (OSError, OverflowError, ValueError) as error:
-        raise ConfigError(f"--serve {port}: {error}", "give a free TCP port; 0 takes one") from error
     with server:
         OUT.print(f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access_note(anyone=anyone)}")
         threading.Thread(target=server.serve_forever, daemon=True).start()

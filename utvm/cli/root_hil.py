@@ -80,10 +80,8 @@ def run_suites(
         code = _repeat(functools.partial(other.run, command), suites.reruns)
         if why := limits.remember_new(root, before):
             output.OUT.print(f"warning: {why}")
-    try:
+    with ProvisionError.on(ValueError, f"the run in {place.in_} was cut off: exit code {code}"):
         return ExitCode(code)
-    except ValueError:
-        raise ProvisionError(f"the run in {place.in_} was cut off: exit code {code}") from None
 
 
 def _repeat(run: Callable[[], int], reruns: int) -> int:

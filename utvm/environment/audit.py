@@ -137,15 +137,13 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(folder.glob("*.json")):
         yield str(path), read(path)
     for path in sorted(folder.glob("*.zip")):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                for member in archive.infolist():
-                    if member.filename.endswith(".json"):
-                        if member.file_size > _MAX_BYTES:
-                            raise ConfigError(f"{path}: {member.filename}: is too large for an advisory", REFETCH)
-                        yield f"{path}: {member.filename}", archive.read(member)
-        except files.UNREADABLE_ZIP as error:
-            raise ConfigError(f"{path}: cannot be read: {error}", REFETCH) from error
+        unreadable = ConfigError.on(files.UNREADABLE_ZIP, f"{path}: cannot be read:", REFETCH)
+        with unreadable, zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if member.filename.endswith(".json"):
+                    if member.file_size > _MAX_BYTES:
+                        raise ConfigError(f"{path}: {member.filename}: is too large for an advisory", REFETCH)
+                    yield f"{path}: {member.filename}", archive.read(member)
 
 
 def _matching(

@@ -271,13 +271,9 @@ def check_key(key: str) -> None:
     """Check minisign and a secret key before any work; an empty key means no signature."""
     if not key:
         return
-    try:
-        with Path(key).open("rb") as file:
-            begin = file.read(200)
-    except OSError as error:
-        raise errors.ConfigError(
-            f"--sign {key}: cannot be read: {error.strerror}", "create a key: minisign -G"
-        ) from error
+    unreadable = errors.ConfigError.on_os_error(f"--sign {key}: cannot be read", "create a key: minisign -G")
+    with unreadable, Path(key).open("rb") as file:
+        begin = file.read(200)
     if b"secret key" not in begin.partition(b"\n")[0]:
         raise errors.ConfigError(f"--sign {key}: is not a secret key of minisign", "create: minisign -G -s FILE")
     if shutil.which("minisign") is None:

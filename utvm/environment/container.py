@@ -246,10 +246,8 @@ class InContainer:
     def run(self, command: remote.RemoteCommand) -> int:
         # The engine would create missing folders as root.
         for folder in command.output_folders:
-            try:
+            with ConfigError.on_os_error(f"{folder}: cannot be created", "choose another folder"):
                 folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(f"{folder}: cannot be created: {error.strerror}", "choose another folder") from error
         paths = _container_paths(command.paths)
         mounts = {str(path): name for path, name in paths.items() if ROOT not in path.parents}
         devices = usb_access([command.probe]) if command.probe else ContainerAccess()

@@ -156,13 +156,9 @@ def coordinator(port: int, state: Path, log: Path, say: Callable[[str], None], *
     state.mkdir(parents=True, exist_ok=True)
     python = labgrid_python(say)
     with contextlib.ExitStack() as stack:
-        try:
+        with ProvisionError.on(OSError, f"cannot listen on 127.0.0.1:{port}:", "choose another one with --port"):
             listener = stack.enter_context(listen(port, anyone=anyone))
             socket_path = stack.enter_context(private_folder()) / f"coordinator-{port}"
-        except OSError as error:
-            raise ProvisionError(
-                f"cannot listen on 127.0.0.1:{port}: {error}", "choose another one with --port"
-            ) from error
         # The umask sets the socket's mode; its folder is this user's, too.
         command = ["sh", "-c", 'umask 077; cd "$0" && exec "$@"', str(state)]
         command += python_command(

@@ -128,12 +128,11 @@ def _read_objects(name: str, files: Mapping[str, bytes], program: Path) -> Modul
 
 
 def _read_names(label: str, data: bytes, board: ObjectCore) -> tuple[list[str], set[str]]:
-    try:
+    # pyelftools raises many kinds for damaged files.
+    with errors.ConfigError.on(Exception, f"{label} is a damaged object", _FORMS):
         elf = ELFFile(io.BytesIO(data))
         kind, misfit, names = elf["e_type"], core_of(elf).misfit(board), defined_names(elf)
         undefined = undefined_names(elf)
-    except Exception as error:  # pyelftools raises many kinds for damaged files
-        raise errors.ConfigError(f"{label} is a damaged object", _FORMS) from error
     if kind != "ET_REL":
         raise errors.ConfigError(f"{label} is already linked, not an object", _FORMS)
     if misfit:

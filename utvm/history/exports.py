@@ -270,12 +270,10 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
         texts[f"model-{model.number}.html"] = _render("model.html.j2", model=model, **script)
     for test in tests:
         texts[f"test-{test.number}.html"] = _render("test.html.j2", test=test, link=link)
-    try:
+    with errors.ConfigError.on_os_error(f"{folder}: cannot write the pages"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             _write(folder, name, text.encode(errors="replace"))
-    except OSError as error:
-        raise errors.ConfigError(f"{folder}: cannot write the pages: {error.strerror or error}") from error
     return len(texts)
 
 

@@ -43,15 +43,14 @@ class Console(Closing):
             self.url, self._line = "socket:", _SocketLine(line)
             return
         self.url = line
-        try:
+        with TransportError.on(
+            (serial.SerialException, ValueError, OSError),
+            f"the console {line} cannot be opened:",
+            "is another program using it, and may you read it (group dialout)?",
+        ):
             self._line = serial.serial_for_url(
                 line, baudrate=baud, rtscts=flow_control == "rts-cts", timeout=0, write_timeout=_WRITE_TIMEOUT
             )
-        except (serial.SerialException, ValueError, OSError) as error:
-            raise TransportError(
-                f"the console {line} cannot be opened: {error}",
-                "is another program using it, and may you read it (group dialout)?",
-            ) from error
 
     def close(self) -> None:
         self._line.close()
@@ -64,15 +63,13 @@ class Console(Closing):
         return self._receive(timeout)
 
     def write(self, data: bytes) -> None:
-        try:
+        with TransportError.on((serial.SerialException, OSError), f"the console {self.url} broke:"):
             self._line.write(data)
-        except (serial.SerialException, OSError) as error:
-            raise TransportError(f"the console {self.url} broke: {error}") from error
 
     def _receive(self, timeout: float) -> bytes:
         if not self._line.is_open:
             raise TransportError(f"the console {self.url} is closed")
-        try:
+        with TransportError.on((serial.SerialException, OSError), f"the console {self.url} broke:"):
             # pyserial's own timeout waits for the full count; return the first bytes at once.
             poller = select.poll()
             poller.register(self._line.fileno(), select.POLLIN)
@@ -81,8 +78,6 @@ class Console(Closing):
             data = bytes(self._line.read(4096))
             self.tail = (self.tail + data)[-_TAIL:]
             return data
-        except (serial.SerialException, OSError) as error:
-            raise TransportError(f"the console {self.url} broke: {error}") from error
 
     def read_until(self, text: bytes, timeout: float) -> bytes:
         """Read up to and including a text."""

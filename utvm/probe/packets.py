@@ -18,10 +18,8 @@ _SMALLEST_PACKET_BYTES = 128
 
 def from_hex(text: bytes) -> bytes:
     """Decode hexadecimal digits."""
-    try:
+    with ProbeError.on(ValueError, f"the GDB server sent {text[:40]!r} where hexadecimal digits were expected"):
         return bytes.fromhex(text.decode("ascii"))
-    except ValueError as error:
-        raise ProbeError(f"the GDB server sent {text[:40]!r} where hexadecimal digits were expected") from error
 
 
 def packet_size(feature: str) -> int:
@@ -138,14 +136,12 @@ class Stop:
 
 def parse_stop(packet: bytes) -> Stop:
     """Parse a ``T`` or ``S`` packet (GDB manual, "Stop Reply Packets")."""
-    try:
+    with ProbeError.on(ValueError, f"the GDB server sent a malformed stop reply: {packet[:60]!r}"):
         signal = int(packet[1:3], 16)
         for pair in packet[3:].decode(errors="replace").split(";"):
             key, _, value = pair.partition(":")
             if key in _WATCH_STOPS:
                 return Stop(signal, _WATCH_STOPS[key], int(value, 16))
-    except ValueError as error:
-        raise ProbeError(f"the GDB server sent a malformed stop reply: {packet[:60]!r}") from error
     return Stop(signal)
 
 
@@ -187,10 +183,8 @@ class GdbLink:
         """Payload of the next packet, or None after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while True:
-            try:
+            with ProbeError.on(PacketError, "the GDB server sent garbage:", self._advice):
                 payload = self._reader.next_packet()
-            except PacketError as error:
-                raise ProbeError(f"the GDB server sent garbage: {error}", self._advice) from error
             if payload is not None:
                 if _LOG.isEnabledFor(logging.DEBUG):
                     _LOG.debug("<- %s", Excerpt(payload))

@@ -64,10 +64,8 @@ class Project:
         self.directory = Path(directory).resolve()
         file = self.directory / FACTS
         text = read_text(file, _CREATE_HINT)
-        try:
+        with ConfigError.on((ValueError, RecursionError), f"{file}: is not valid JSON", _CREATE_HINT):
             content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{file}: is not valid JSON", _CREATE_HINT) from error
         self.facts = validate(Facts, content, str(file), _CREATE_HINT)
 
     def build(self, board: boards.Board | None = None) -> Firmware:
@@ -313,10 +311,8 @@ def _render_folder(folder: Path, values: dict[str, object]) -> dict[str, str]:
 
 
 def _render(text: str, values: dict[str, object]) -> str:
-    try:
+    with ConfigError.on(jinja2.TemplateError, f"{FILE}: {text!r} cannot be rendered:"):
         return jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(text).render(values)
-    except jinja2.TemplateError as error:
-        raise ConfigError(f"{FILE}: {text!r} cannot be rendered: {error}") from error
 
 
 def _flatten(name: str, text: str, folder: str) -> tuple[str, str]:

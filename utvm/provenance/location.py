@@ -280,9 +280,7 @@ def inherited_lease() -> Lease | None:
     value = os.environ.get(_LEASE_VARIABLE)
     if not value:
         return None
-    try:
+    with errors.ConfigError.on(
+        (ValueError, TypeError), f"{_LEASE_VARIABLE} is not a valid lease", f"unset {_LEASE_VARIABLE}: utvm sets it"
+    ):
         return Lease(**json.loads(value))
-    except (ValueError, TypeError):
-        raise errors.ConfigError(
-            f"{_LEASE_VARIABLE} is not a valid lease", f"unset {_LEASE_VARIABLE}: utvm sets it"
-        ) from None

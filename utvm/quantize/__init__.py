@@ -229,13 +229,12 @@ def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     used = {node.domain for node in copy.graph.node}
     version = next((entry.version for entry in copy.opset_import if not entry.domain), opset)
     if version < opset:
-        try:
+        with ConfigError.on(
+            Exception,  # onnx raises many kinds of errors.
+            f"the model of operator set {version} cannot be converted to {opset}, which is needed",
+            "export it with that operator set",
+        ):
             copy = onnx.version_converter.convert_version(copy, opset)
-        except Exception as error:  # onnx raises many kinds of errors.
-            raise ConfigError(
-                f"the model of operator set {version} cannot be converted to {opset}, which is needed",
-                "export it with that operator set",
-            ) from error
     imports = [entry for entry in copy.opset_import if entry.domain in used or not entry.domain]
     del copy.opset_import[:]
     copy.opset_import.extend(imports)

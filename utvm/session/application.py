@@ -64,7 +64,9 @@ def read_elf(board: boards.Board, path: str | Path) -> Firmware:
     elf = Path(path).resolve()
     _check_file(board, elf)
     image = Firmware(board, elf, ())
-    try:
+    # pyelftools raises many exception types for corrupt files.
+    corrupt = (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+    with ConfigError.on(corrupt, f"{elf}: not an ELF file:", "did the build finish?"):
         _check_extents(elf, board)
         parts = [
             (section.name, address, section.size)
@@ -76,9 +78,6 @@ def read_elf(board: boards.Board, path: str | Path) -> Firmware:
         if not in_ram:
             parts += [("segment", start, len(data)) for start, data in image.segments]
         _ = image.symbols
-    except (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # pyelftools raises many exception types for corrupt files.
-        raise ConfigError(f"{elf}: not an ELF file: {error}", "did the build finish?") from error
     _check_place(image, parts)
     return Firmware(board, elf, (), in_ram=in_ram)
 
@@ -186,13 +185,12 @@ class Application:
 
     def address(self, name: str) -> int:
         """Return the address of a function or an object."""
-        try:
+        with ConfigError.on(
+            KeyError,
+            f"{self.image.elf.name} has no symbol {name!r}",
+            "is it spelled as in the source, and did the linker keep it?",
+        ):
             return self.image.symbols[name]
-        except KeyError:
-            raise ConfigError(
-                f"{self.image.elf.name} has no symbol {name!r}",
-                "is it spelled as in the source, and did the linker keep it?",
-            ) from None
 
     def read(self, name: str, size: int = 0) -> bytes:
         """Read an object, or its first ``size`` bytes; the core may be running."""

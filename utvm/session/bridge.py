@@ -244,12 +244,8 @@ class Bridge:
         self._board = BoardWorker(connect, restart, call_timeout, self._log, check)
         self._packet_limit = packet_limit
         self._stall_timeout = stall_timeout
-        try:
+        with TransportError.on(OSError, f"cannot listen on {host}:{port}:", "is another server running there?"):
             self._listener = listen(port, host=host, anyone=anyone)
-        except OSError as error:
-            raise TransportError(
-                f"cannot listen on {host}:{port}: {error}", "is another server running there?"
-            ) from error
         self.port: int = self._listener.getsockname()[1]
         self._tracker: Registration | None = None
         if tracker:

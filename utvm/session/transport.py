@@ -222,7 +222,7 @@ class Fifos(_Descriptors):
     peer = "OpenOCD"
 
     def __init__(self) -> None:
-        try:
+        with TransportError.on(OSError, "cannot create FIFOs:", "set TMPDIR to a folder on a disk"):
             self._folder = tempfile.TemporaryDirectory(prefix="utvm-")
             self.path = Path(self._folder.name, "channel")
             replies = Path(f"{self.path}o")
@@ -230,8 +230,6 @@ class Fifos(_Descriptors):
                 os.mkfifo(path, 0o600)
             # Opening without O_NONBLOCK would wait for a writer.
             self._input = os.open(replies, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            raise TransportError(f"cannot create FIFOs: {error}", "set TMPDIR to a folder on a disk") from error
 
     def connect(self) -> None:
         """Connect to the started service: OpenOCD waits for a first byte and forwards it."""

@@ -252,12 +252,11 @@ def count_boards_at(address: tuple[str, int], key: str) -> int:
     from tvm import rpc
 
     host, port = address
-    try:
+    # TVM's own kinds, and those of sockets.
+    with TransportError.on(Exception, f"no tracker answers at {host}:{port}", "python -m tvm.exec.rpc_tracker"):
         # TVM's client would retry for a minute.
         socket.create_connection((host, port), _TRACKER_SECONDS).close()
         servers = rpc.connect_tracker(host, port).summary()["server_info"]
-    except Exception as error:  # TVM's own kinds, and those of sockets
-        raise TransportError(f"no tracker answers at {host}:{port}", "python -m tvm.exec.rpc_tracker") from error
     return sum(server["key"] == f"server:{key}" for server in servers)
 
 

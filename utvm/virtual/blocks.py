@@ -50,7 +50,11 @@ def parse(text: str) -> ChipMap:
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     blocks: dict[str, RegisterBlock] = {}
     for number, words in enumerate(lines[1:], 2):
-        try:
+        with ConfigError.on(
+            (ValueError, KeyError),
+            f"peripherals: row {number}: {' '.join(words)[:60]!r} is not a peripheral",
+            "NAME ADDRESS SIZE GROUP IRQS REGISTERS, as board.new --svd writes them",
+        ):
             name, address, size, group, irqs, *registers = words
             if registers and registers[0].startswith("@"):
                 values = blocks[registers[0][1:]].registers
@@ -58,11 +62,6 @@ def parse(text: str) -> ChipMap:
                 values = dict(pair for word in registers for pair in _registers(word))
             numbers = () if irqs == "-" else tuple(map(int, irqs.split(",")))
             blocks[name] = RegisterBlock(name, int(address, 16), int(size, 16), group, numbers, values)
-        except (ValueError, KeyError) as error:
-            raise ConfigError(
-                f"peripherals: row {number}: {' '.join(words)[:60]!r} is not a peripheral",
-                "NAME ADDRESS SIZE GROUP IRQS REGISTERS, as board.new --svd writes them",
-            ) from error
     return ChipMap(lines[0][0] if lines else "", tuple(blocks.values()))
 
 

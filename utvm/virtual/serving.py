@@ -211,10 +211,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _read(kind: type[_SpecT]) -> _SpecT:
-    try:
+    with ConfigError.on(ValidationError, "standard input: is not a machine specification:"):
         spec = kind.model_validate_json(sys.stdin.read())
-    except ValidationError as error:
-        raise ConfigError(f"standard input: is not a machine specification: {error}") from error
     # Block the signals here, for all threads, and wait for them below to shut down in order.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, _POWER_CYCLE, _UNPLUG})
     return spec

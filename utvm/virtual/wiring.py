@@ -138,10 +138,8 @@ DeviceFactory = Callable[[Peripheral, Wiring], Device]
 
 def after_reset(peripheral: Peripheral) -> dict[int, int]:
     """Register values from settings such as ``at0x04``, by offset."""
-    try:
+    with ConfigError.on(ValueError, f"{peripheral.model} has settings like at0x04, registers after a reset"):
         return {int(name.removeprefix("at"), 16): value for name, value in peripheral.settings.items()}
-    except ValueError:
-        raise ConfigError(f"{peripheral.model} has settings like at0x04, registers after a reset") from None
 
 
 def find_model(board: str, model: str, known: Collection[str]) -> DeviceFactory:

@@ -207,18 +207,16 @@ class Cache:
             return entry
         if not os.path.lexists(entry):
             return None
-        try:
-            # Under the lock: another process may have replaced it with a good one.
-            with self._exclusive():
-                if is_sealed(entry, key):
-                    return entry
-                if os.path.lexists(entry):
-                    self._set_aside(entry)
-        except OSError as error:
-            raise errors.ConfigError(
-                f"{entry}: damaged, and cannot be replaced: {error.strerror or error}",
-                "remove it, or set XDG_CACHE_HOME to a directory that can be written",
-            ) from error
+        unwritable = errors.ConfigError.on_os_error(
+            f"{entry}: damaged, and cannot be replaced",
+            "remove it, or set XDG_CACHE_HOME to a directory that can be written",
+        )
+        # Under the lock: another process may have replaced it with a good one.
+        with unwritable, self._exclusive():
+            if is_sealed(entry, key):
+                return entry
+            if os.path.lexists(entry):
+                self._set_aside(entry)
         return None
 
     def fetch(self, key: str, make: Callable[[Path], None]) -> Path:

@@ -86,7 +86,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def _open(path: Path) -> int:
-    try:
+    with BoardError.on_os_error(f"{path}: the lock file cannot be opened", "remove it, or make it writable"):
         while True:
             try:
                 # In a sticky directory the kernel may refuse O_CREAT for another user's file.
@@ -97,10 +97,6 @@ def _open(path: Path) -> int:
                     # Despite the umask: the next holder may be another user.
                     os.fchmod(handle, 0o666)
                     return handle
-    except OSError as error:
-        raise BoardError(
-            f"{path}: the lock file cannot be opened: {error.strerror}", "remove it, or make it writable"
-        ) from error
 
 
 def _holder(handle: int) -> str:

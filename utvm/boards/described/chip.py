@@ -134,10 +134,8 @@ def read_xml(path: Path, text: bytes) -> Element:
     hint = "give the complete file, as the chip's maker published it"
     if b"<!ENTITY" in text.replace(b"\0", b""):  # in UTF-16, too
         raise ConfigError(f"{path}: defines XML entities, which are not supported", hint)
-    try:
+    with ConfigError.on((ElementTree.ParseError, LookupError, ValueError), f"{path}: is not valid XML:", hint):
         root = ElementTree.fromstring(text)
-    except (ElementTree.ParseError, LookupError, ValueError) as error:
-        raise ConfigError(f"{path}: is not valid XML: {error}", hint) from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
     return root

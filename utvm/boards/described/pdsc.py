@@ -51,26 +51,21 @@ def _normalise(name: str | None) -> str:
 
 def read_pack(path: Path) -> Mapping[str, Callable[[], chip.Chip]]:
     """A reader for each chip of a pack, by name."""
-    try:
-        with zipfile.ZipFile(path) as pack:
-            entries = [entry for entry in pack.infolist() if entry.filename.endswith(".pdsc")]
-            if len(entries) != 1:
-                raise ConfigError(f"{path}: is not a CMSIS pack: it has {len(entries)} .pdsc files", _HINT)
-            if entries[0].file_size > chip.MOST_FILE_BYTES:
-                raise ConfigError(f"{path}: is not a CMSIS pack: {entries[0].filename} is too large", _HINT)
-            text = pack.read(entries[0])
-    except UNREADABLE_ZIP as error:
-        raise ConfigError(f"{path}: is not a CMSIS pack: {error}", _HINT) from error
+    with ConfigError.on(UNREADABLE_ZIP, f"{path}: is not a CMSIS pack:", _HINT), zipfile.ZipFile(path) as pack:
+        entries = [entry for entry in pack.infolist() if entry.filename.endswith(".pdsc")]
+        if len(entries) != 1:
+            raise ConfigError(f"{path}: is not a CMSIS pack: it has {len(entries)} .pdsc files", _HINT)
+        if entries[0].file_size > chip.MOST_FILE_BYTES:
+            raise ConfigError(f"{path}: is not a CMSIS pack: {entries[0].filename} is too large", _HINT)
+        text = pack.read(entries[0])
     folder = posixpath.dirname(entries[0].filename)
 
     def member(name: str) -> bytes | None:
-        try:
-            with zipfile.ZipFile(path) as pack:
-                known = {entry.filename.lower(): entry for entry in pack.infolist()}
-                entry = known.get(posixpath.join(folder, name).lower())
-                return pack.read(entry) if entry and entry.file_size <= chip.MOST_FILE_BYTES else None
-        except UNREADABLE_ZIP as error:
-            raise ConfigError(f"{path}: cannot read its {name}: {error}", "download the pack again") from error
+        unreadable = ConfigError.on(UNREADABLE_ZIP, f"{path}: cannot read its {name}:", "download the pack again")
+        with unreadable, zipfile.ZipFile(path) as pack:
+            known = {entry.filename.lower(): entry for entry in pack.infolist()}
+            entry = known.get(posixpath.join(folder, name).lower())
+            return pack.read(entry) if entry and entry.file_size <= chip.MOST_FILE_BYTES else None
 
     return _read(path, text, member)
 
@@ -126,10 +121,8 @@ def _chip(pack: _Pack, name: str, levels: list[Element]) -> chip.Chip:
         )
     if cpu == "cortex-m33" and processor.get("Ddsp") == "DSP":
         cpu = "cortex-m33-dsp"
-    try:
+    with ConfigError.on(ValueError, f"{pack.path}: {name}:", "check that the description is complete"):
         memory = chip.without_overlaps(piece for level in reversed(levels) for piece in _memory(level, processor))
-    except ValueError as error:
-        raise ConfigError(f"{pack.path}: {name}: {error}", "check that the description is complete") from error
     algorithms = pack.members(levels, "algorithm", "name")
     memory = tuple(_with_sectors(piece, algorithms) if piece.kind == "flash" else piece for piece in memory)
     svd = next(((file, data) for file, data in pack.members(levels, "debug", "svd").items() if data), None)

@@ -66,7 +66,11 @@ def from_python(path: Path, name: str, origin: str) -> Model:
 
 
 def _check_structure(content: bytes, origin: str) -> None:
-    try:
+    with ConfigError.on(
+        (ValueError, KeyError, TypeError, AttributeError, RecursionError),
+        f"{origin}: is not a Relax module as JSON, or a damaged one:",
+        "write it again with tvm.ir.save_json",
+    ):
         document = json.loads(content.decode())
         nodes = document["nodes"]
         root = document["root_index"]
@@ -78,11 +82,6 @@ def _check_structure(content: bytes, origin: str) -> None:
             raise ValueError("it holds no module")
         for number, node in enumerate(nodes):
             _check_node(number, node)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(
-            f"{origin}: is not a Relax module as JSON, or a damaged one: {error}",
-            "write it again with tvm.ir.save_json",
-        ) from error
 
 
 def _check_node(number: int, node: dict[str, object]) -> None:

@@ -38,13 +38,12 @@ def from_onnx(
 ) -> library.Model:
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
-    try:
+    with ConfigError.on(
+        DecodeError,
+        f"{origin}: is not an ONNX file, or only a part of one; nor is it TFLite, Relax or a PyTorch archive",
+        "export the model again",
+    ):
         proto.ParseFromString(content)
-    except DecodeError as error:
-        raise ConfigError(
-            f"{origin}: is not an ONNX file, or only a part of one; nor is it TFLite, Relax or a PyTorch archive",
-            "export the model again",
-        ) from error
     if not proto.HasField("graph"):
         raise ConfigError(
             f"{origin}: is not an ONNX file, or only a part of one: it holds no graph", "export the model again"
@@ -76,12 +75,9 @@ def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path
         total += path.stat().st_size
         if total > MAX_DATA_BYTES:
             raise ConfigError(f"{origin}: the weights are more than {MAX_DATA_BYTES} bytes, too many for any board")
-        try:
+        # onnx raises its own errors, ValueError and OSError here.
+        with ConfigError.on(Exception, f"{origin}: the weights {tensor.name} cannot be read from {location!r}:"):
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(directory))
-        except Exception as error:  # onnx raises its own errors, ValueError and OSError here
-            raise ConfigError(
-                f"{origin}: the weights {tensor.name} cannot be read from {location!r}: {error}"
-            ) from error
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
     return has_external

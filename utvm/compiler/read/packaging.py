@@ -75,10 +75,8 @@ def _inner(origin: str, suffix: str, content: bytes) -> bytes | None:
 
 def _uncompress(origin: str, content: bytes) -> bytes:
     stream = zlib.decompressobj(wbits=31)
-    try:
+    with ConfigError.on(zlib.error, f"{origin}: is damaged gzip", "download it again"):
         inner = stream.decompress(content, _MAX_BYTES)
-    except zlib.error as error:
-        raise ConfigError(f"{origin}: is damaged gzip", "download it again") from error
     if not stream.eof:
         problem = "is too large for any board" if len(inner) == _MAX_BYTES else "is only a part of a gzip file"
         raise ConfigError(f"{origin}: {problem}", "download it again")

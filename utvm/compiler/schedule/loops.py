@@ -159,13 +159,12 @@ def replay(function: Any, trace: str) -> Any:
 def plan_of(function: Any, trace: str) -> Any:
     """Return the schedule of a function after a trace; raises CompileError if the trace does not apply."""
     plan = s_tir.Schedule(tvm.IRModule({"main": subject(function)}))
-    try:
+    with CompileError.on(
+        Exception,  # TVM raises nearly every built-in kind, and its own
+        f"the tuned schedule of {layer_of(function)} does not apply to it",
+        "was the log written with this version of TVM? tune again, into another log",
+    ):
         s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), plan)
-    except Exception as error:  # TVM raises nearly every built-in kind, and its own
-        raise CompileError(
-            f"the tuned schedule of {layer_of(function)} does not apply to it",
-            "was the log written with this version of TVM? tune again, into another log",
-        ) from error
     return plan
 
 

@@ -90,15 +90,13 @@ class BitbangServer(Acceptor):
             state.bits = 1
             for instruction, bits in tap.registers.items():
                 state.lengths[instruction] = bits
-        try:
+        with ConfigError.on(
+            OSError, "no socket can be made for the pins:", "set TMPDIR to a folder on a disk with room"
+        ):
             self._resources = contextlib.ExitStack()
             self.path: str = f"{self._resources.enter_context(private_folder())}/pins"
             super().__init__(socket.socket(socket.AF_UNIX))
             self._listener.bind(self.path)
-        except OSError as error:
-            raise ConfigError(
-                f"no socket can be made for the pins: {error}", "set TMPDIR to a folder on a disk with room"
-            ) from error
         self._listener.listen()
 
     def serve(self) -> None:

@@ -177,13 +177,9 @@ class _BusMemory:
         self._bus = bus
 
     def read_memory(self, address: int, size: int) -> bytes:
-        try:
+        with BoardError.on(BusError, f"VTA cannot read {address:#x}: no device or memory there", self._HINT):
             return self._bus.read(address, size)
-        except BusError as error:
-            raise BoardError(f"VTA cannot read {address:#x}: no device or memory there", self._HINT) from error
 
     def write_memory(self, address: int, data: bytes) -> None:
-        try:
+        with BoardError.on(BusError, f"VTA cannot write {address:#x}: no device or memory there", self._HINT):
             self._bus.write(address, data)
-        except BusError as error:
-            raise BoardError(f"VTA cannot write {address:#x}: no device or memory there", self._HINT) from error
