@@ -16,7 +16,7 @@ from tests.cli.running import inv
 from utvm import compiler
 from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli import env
-from utvm.compiler.package.read import write_archive
+from utvm.compiler.package.archive import write_archive
 from utvm.errors import ConfigError
 from utvm.hil import suites
 from utvm.paths import ROOT

@@ -12,7 +12,7 @@ import pytest
 
 from models.tflite_writer import Builder
 from utvm.compiler import load
-from utvm.compiler.read import packaging
+from utvm.compiler.read import model_file
 from utvm.errors import ConfigError
 
 _HDF = b"\x89HDF\r\n\x1a\n"  # HDF5 file format specification, II.A: format signature.
@@ -116,7 +116,7 @@ def test_saved_model_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_large_gzip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packaging, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(model_file, "_MAX_BYTES", 1000)
     (tmp_path / "m.gz").write_bytes(gzip.compress(bytes(1001)))
     with pytest.raises(ConfigError, match="is too large for any board"):
         load(tmp_path / "m.gz")

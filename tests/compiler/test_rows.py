@@ -15,7 +15,7 @@ from models.tflite_reference import tflite_micro
 from models.tflite_writer import Builder
 from utvm import boards, firmware
 from utvm.compiler import Library, Target, compile_model, from_tflite
-from utvm.compiler.package.write import package_library
+from utvm.compiler.package.archive import package_library
 from utvm.compiler.target import ANY, Goal
 from utvm.drivers import attach
 from utvm.errors import CompileError

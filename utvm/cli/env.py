@@ -1,22 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of ``commands/env.yaml``."""
+"""Functions of ``commands/docker.yaml`` and ``commands/env.yaml``."""
 
+import contextlib
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from utvm import errors, paths
+from utvm import boards, errors, paths
 from utvm.base.storage.files import check_folder, write_whole
 from utvm.cli import choices
-from utvm.cli.output import OUT, show_progress
-from utvm.environment import debian, python_lock
+from utvm.cli.output import OUT, print_step, print_steps, show_progress
+from utvm.environment import container, debian, engine, python_lock
 from utvm.environment.audit import audit as find_advisories
 from utvm.environment.audit import load_acceptances
+from utvm.environment.builds import IMAGE_FOLDER, announce_image, check_key, ensure_image, make_image, sign
 from utvm.environment.locked import Store, describe, fetch, load_lock_files, temporary_root
 from utvm.environment.recipe import load_recipe
+from utvm.probe.choice import probes_for
 
 _MB = 1_000_000
+
+
+def build_image(image: choices.ImageChoice, export_only: bool) -> None:
+    check_key(image.sign)
+    locked = load_lock_files()
+    with contextlib.ExitStack() as stack:
+        # Connect first: a missing engine is reported at once.
+        client = None if export_only else stack.enter_context(engine.connect())
+        if image.no_cache or not IMAGE_FOLDER.exists():
+            announce_image(locked, print_step)
+        step = stack.enter_context(show_progress("fetching"))
+        result = make_image(locked, step, *image.source, image.no_cache)
+        if client is not None and (image.no_cache or not engine.has_image(client, result)):
+            step("loading it into the engine")
+            engine.load_image(client, result)
+    OUT.print(f"image        {result.digest}")
+    OUT.print(f"environment  {locked.digest}")
+    OUT.print(f"unpacked     {result.unpacked // _MB} MB")
+    OUT.print(f"written to   {result.layout.parent}")
+    if client is not None:
+        OUT.print(f"in the engine as {' and '.join(result.tags)}")
+    if image.sign:
+        OUT.print(f"signature    {sign(result.layout.parent, image.sign, f'utvm environment {locked.digest}')}")
+    OUT.results(
+        {
+            "digest": result.digest,
+            "environment": locked.digest,
+            "tags": result.tags,
+            "bytes": {"layers": result.size, "unpacked": result.unpacked},
+            "seconds": round_seconds(result.seconds),
+        }
+    )
+
+
+def round_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {step: round(spent, 3) for step, spent in seconds.items()}
+
+
+def run_in_container(command: str, board: str, probe: str) -> int:
+    words, extra = shlex.split(command), None
+    if board or probe:
+        extra = container.usb_access(probes_for(boards.load_chip(board) if board else None, probe))
+    with engine.connect() as client:
+        with print_steps() as say:
+            image = ensure_image(client, say)
+        return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
 
 
 def lock(source: choices.MirrorChoice, only: str, update: str, verify: bool, since: str) -> None:

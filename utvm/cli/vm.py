@@ -9,7 +9,7 @@ from pathlib import Path
 
 from utvm import boards, selection
 from utvm.base.storage import files, lock
-from utvm.cli import choices, docker
+from utvm.cli import choices, env
 from utvm.cli.output import OUT, print_step, print_steps, show_progress
 from utvm.cli.root_hil import run_suites
 from utvm.environment import builds
@@ -41,7 +41,7 @@ def box(image: choices.ImageChoice) -> None:
             "environment": locked.digest,
             "name": builds.box_name(locked),
             "bytes": result.size,
-            "seconds": docker.round_seconds(result.seconds),
+            "seconds": env.round_seconds(result.seconds),
         }
     )
 

@@ -22,8 +22,7 @@ from utvm.compiler.memory.regions import Memory
 from utvm.compiler.memory.rows import by_rows, with_input_rows
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.legalize import legalize
-from utvm.compiler.schedule.loops import MACS, macs_of, with_tuned_loops
-from utvm.compiler.schedule.lower import lower
+from utvm.compiler.schedule.lower import MACS, lower, macs_of, with_tuned_loops
 from utvm.compiler.target import ANY, Storage, Target
 from utvm.errors import CompileError, UtvmError
 

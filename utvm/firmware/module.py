@@ -74,7 +74,7 @@ def read_module(name: str, data: bytes, program: Path) -> Module:
     files = _unpack(name, data)
     if "metadata.json" in files:
         # Slow to import, and rarely needed.
-        from utvm.compiler.package.read import read_package
+        from utvm.compiler.package.archive import read_package
 
         return Module(name, libraries=(read_package(name, files),))
     return _read_objects(name, files, program)

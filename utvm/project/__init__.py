@@ -29,7 +29,7 @@ from utvm.base.storage.config import Record, load_yaml, validate
 from utvm.base.storage.files import check_folder, read_text
 from utvm.base.text import quoting, templates
 from utvm.compiler.package import package_files, read_package
-from utvm.compiler.package.write import cmake_target
+from utvm.compiler.package.archive import cmake_target
 from utvm.errors import BoardError, ConfigError, ToolchainError, did_you_mean
 from utvm.firmware import Firmware, ImageSources, build, compile_for, image_sources
 from utvm.firmware.sources import generate

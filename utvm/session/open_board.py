@@ -20,7 +20,7 @@ from utvm.base.text import terminal
 from utvm.base.text.templates import templates_of
 from utvm.compiler import Library, Model, Tensor, bounded, from_onnx, load
 from utvm.compiler.library import Sample
-from utvm.compiler.package.write import package_library
+from utvm.compiler.package.archive import package_library
 from utvm.compiler.report import plan_svg
 from utvm.errors import ConfigError
 from utvm.firmware.inputs import quantise, random_inputs

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from utvm.base.process.interpreter import python_command
 from utvm.boards import Board
 from utvm.compiler import Library, Model
-from utvm.compiler.package.write import write_package
+from utvm.compiler.package.archive import write_package
 from utvm.errors import BoardError, ConfigError, DoesNotFitError, ToolchainError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
 from utvm.session.board_holder import BoardHolder, executor_for

@@ -23,8 +23,7 @@ from utvm.compiler.build import graph_of, library_of
 from utvm.compiler.kernels.cores import KERNELS
 from utvm.compiler.kernels.functions import KERNEL, LAYER
 from utvm.compiler.memory.graph import Graph, Location, Step
-from utvm.compiler.schedule.loops import layer_of, plan_of, replay, subject
-from utvm.compiler.schedule.lower import C_TARGET
+from utvm.compiler.schedule.lower import C_TARGET, layer_of, plan_of, replay, subject
 from utvm.compiler.tvm_types import element_type
 from utvm.tuning.log import Kind, LogEntry, Origin, append
 from utvm.tuning.measure import Candidate, Measurer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a package: sources, build files, examples, licence, README, and ``metadata.json``.
+"""A package: sources, build files, examples, licence, README, and ``metadata.json``, written and read.
 
 The latter has Model Library Format 7 (TVM's ``model_library_format.py``), and additions under ``utvm``.
 """
@@ -7,26 +7,140 @@ The latter has Model Library Format 7 (TVM's ``model_library_format.py``), and a
 import datetime
 import hashlib
 import importlib.metadata
+import io
 import json
 import math
 import os
+import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
-from utvm import errors, version
+from utvm import errors, paths, version
+from utvm.base.storage.files import write_whole
 from utvm.base.text import templates
-from utvm.compiler import Model, Target, bounded, c_files, compile_model, load
-from utvm.compiler.library import ROWS, Library, Placement, Tensor
+from utvm.compiler import Model, bounded, compile_model, load
+from utvm.compiler.c_files import C_TYPES, literal
+from utvm.compiler.library import ROWS, Arena, Call, Library, Placement, Tensor
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.package import read
-from utvm.compiler.package.read import ALIGNMENT, Terms
-from utvm.compiler.target import ANY
+from utvm.compiler.target import ANY, Target
+
+# Semantic Versioning 2.0.0, section 2, without pre-release and build tags, as Arduino's library manager requires.
+_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Author and licence terms of a package."""
+
+    version: str = "0.1.0"
+    author: str = "unknown"
+    url: str = "https://example.invalid/"
+    code_license: str = "Apache-2.0"
+    weights_license: str = "NOASSERTION"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value.strip() or not value.isprintable():
+                raise errors.ConfigError(f"a package's {field.name} cannot be {value!r}", "give one line of text")
+        if not _VERSION.fullmatch(self.version):
+            raise errors.ConfigError(f"a package's version cannot be {self.version!r}", "give three numbers: 1.0.0")
+
+
+ALIGNMENT = 16  # Alignment in bytes of each region of working memory, as in NAME.h.
+SOURCES = PurePosixPath("codegen/host/src")  # C files and private headers (Model Library Format's folder).
+HEADERS = PurePosixPath("codegen/host/include")  # Public headers (Model Library Format's folder).
+GRAPHS = PurePosixPath("executor-config/graph")
+"""Graph executor descriptions (Model Library Format's folder)."""
+
+ARDUINO = PurePosixPath("src")
+"""Folder that Arduino compiles: its files include those above. In the format, it has the model's text."""
+
+
+def public_headers(library: Library) -> list[str]:
+    names = (f"{library.name}.h", f"{library.name}_graph_executor.h")
+    return [name for name in names if name in library.sources]
+
+
+def c_files(library: Library) -> list[str]:
+    return sorted(name for name in library.sources if name.endswith(".c"))
+
+
+def placed_sources(library: Library) -> Iterator[tuple[str, str]]:
+    """Yield path in the package and text of each file of a library."""
+    public = public_headers(library)
+    for name, text in library.sources.items():
+        if name.endswith(".json"):
+            yield str(GRAPHS / f"{library.name}.graph"), text
+        else:
+            yield str((HEADERS if name in public else SOURCES) / name), text
+
+
+def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
+    """Write an uncompressed tar archive, reproducibly; as in TVM's archives, names begin with ``./``."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(files):
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(files[name])
+            member.mtime = time
+            member.mode = 0o644
+            archive.addfile(member, io.BytesIO(files[name]))
+    write_whole(path, stream.getvalue())
+
+
+_SCHEMA = paths.DATA / "docs" / "package.schema.json"
+_HINT = "model.package writes one"
+
+
+_TENSORS, _PLACES = TypeAdapter(tuple[Tensor, ...]), TypeAdapter(tuple[Placement, ...])
+
+
+def read_package(name: str, files: Mapping[str, bytes]) -> Library:
+    """Return the library of a package, without compiler-only data (single operators, weights)."""
+    import jsonschema  # Slow to import, and few commands read packages.
+
+    try:
+        content = json.loads(files["metadata.json"])
+        jsonschema.validate(content, json.loads(_SCHEMA.read_text(encoding="utf-8")))
+    except (ValueError, RecursionError) as error:
+        raise errors.ConfigError(f"{name}: metadata.json is not JSON", _HINT) from error
+    except jsonschema.ValidationError as error:
+        raise errors.ConfigError(f"{name}: metadata.json: {error.json_path}: {error.message[:200]}", _HINT) from error
+    (module,) = list(content["modules"].values())[:1]
+    own = content["utvm"]
+    return Library(
+        name=module["model_name"],
+        sources={file: _source(name, file, digest, files) for file, digest in own["sources"].items()},
+        inputs=_TENSORS.validate_python(own["inputs"]),
+        outputs=_TENSORS.validate_python(own["outputs"]),
+        arenas=tuple(Arena(region["name"], region["bytes"]) for region in own["regions"]),
+        input_places=_PLACES.validate_python(own["inputs"]),
+        output_places=_PLACES.validate_python(own["outputs"]),
+        calls=TypeAdapter(tuple[Call, ...]).validate_python(own["calls"]),
+        weights_bytes=module["memory"]["functions"]["main"][0]["constants_size_bytes"],
+        target=Target(own["target"]["core"], tuple(own["target"]["extensions"]), own["target"]["row"]),
+        executor=module["executors"][0],
+        model=own["model"]["sha256"],
+    )
+
+
+def _source(name: str, file: str, digest: str, files: Mapping[str, bytes]) -> str:
+    matches = [files[place] for folder in (SOURCES, HEADERS) if (place := f"{folder}/{file}") in files]
+    if file.endswith(".json"):
+        matches = [data for place, data in files.items() if place.startswith(f"{GRAPHS}/")]
+    if "/" in file or not matches or hashlib.sha256(matches[0]).hexdigest() != digest:
+        raise errors.ConfigError(f"{name}: {file} is missing or was changed since it was packaged", "package it again")
+    return matches[0].decode("utf-8", "replace")
+
 
 # Names reserved by CMake (policy CMP0037), and libraries linked into every program.
 _CMAKE_TAKEN = {"all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package"}
@@ -60,7 +174,7 @@ class RunStack:
 
 
 def texts(
-    library: Library, terms: read.Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
+    library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
 ) -> dict[str, str]:
     """Return path and text of all text files of a package except the sources and ``metadata.json``."""
     environment = templates.templates_of("utvm.compiler.package")
@@ -75,23 +189,20 @@ def texts(
         "library": library,
         "terms": terms,
         "stack": stack,
-        "alignment": read.ALIGNMENT,
-        "sources": read.SOURCES,
-        "headers": read.HEADERS,
-        "c_files": read.c_files(library),
-        "public_headers": read.public_headers(library),
+        "alignment": ALIGNMENT,
+        "sources": SOURCES,
+        "headers": HEADERS,
+        "c_files": c_files(library),
+        "public_headers": public_headers(library),
         "inputs": _ports(library, "input", example),
         "outputs": _ports(library, "output", None),
     }
     rendered = {path: environment.get_template(template).render(values) for path, template in files.items()}
     # Arduino compiles only src/: it gets a file with one #include for each file elsewhere.
-    for kind, folder, names in (
-        ("header", read.HEADERS, read.public_headers(library)),
-        ("source", read.SOURCES, read.c_files(library)),
-    ):
+    for kind, folder, names in (("header", HEADERS, public_headers(library)), ("source", SOURCES, c_files(library))):
         template = environment.get_template(f"parts/arduino_{kind}")
         for file in names:
-            rendered[str(read.ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
+            rendered[str(ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
     return rendered
 
 
@@ -113,7 +224,7 @@ def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | Non
             {
                 "name": f"{kind}_{number}",
                 "description": tensor.description,
-                "c_type": c_files.C_TYPES[tensor.dtype],
+                "c_type": C_TYPES[tensor.dtype],
                 "elements": math.prod(tensor.shape),
                 "bytes": tensor.size_bytes,
                 "place": place,
@@ -133,14 +244,14 @@ def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
             f"the example for {tensor.name} is {array.dtype}{list(array.shape)}",
             f"the model takes {tensor.dtype}{list(tensor.shape)}",
         )
-    numbers = [c_files.literal(value, tensor.dtype) for value in array.ravel().tolist()]
+    numbers = [literal(value, tensor.dtype) for value in array.ravel().tolist()]
     rows = (numbers[start : start + _ROW] for start in range(0, len(numbers), _ROW))
     return ",\n".join("    " + ", ".join(row) for row in rows)
 
 
 def write_package(library: Library, path: Path, **contents: Any) -> Path:
     """Write :func:`package_files` as one archive; its only date is the epoch or ``SOURCE_DATE_EPOCH``."""
-    read.write_archive(path, package_files(library, **contents), _time())
+    write_archive(path, package_files(library, **contents), _time())
     return path
 
 
@@ -148,7 +259,7 @@ def package_files(
     library: Library,
     *,
     model: Model,
-    terms: read.Terms | None = None,
+    terms: Terms | None = None,
     example: Sequence[npt.NDArray[Any]] | None = None,
     relax: str | None = None,
     misra: Mapping[str, int] | None = None,
@@ -162,10 +273,10 @@ def package_files(
         misra: finding counts per rule, from :func:`utvm.compiler.package.misra.misra_counts`.
         stack: maximum stack of a run, if a compiler for a core is known.
     """
-    terms = terms or read.Terms()
+    terms = terms or Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)
-    files = dict(read.placed_sources(library)) | texts(library, terms, example, stack)
+    files = dict(placed_sources(library)) | texts(library, terms, example, stack)
     files["metadata.json"] = json.dumps(facts, indent=2, sort_keys=True) + "\n"
     if relax is not None:
         files[f"src/{library.name}.relax"] = relax
@@ -186,7 +297,7 @@ def package_model(
     target: Target = ANY,
     executor: Literal["aot", "graph"] = "aot",
     memory: Memory | None = None,
-    terms: read.Terms | None = None,
+    terms: Terms | None = None,
     example: Sequence[npt.NDArray[Any]] | None = None,
     stack: RunStack | None = None,
 ) -> Path:
