@@ -15,6 +15,8 @@ from utvm.compiler import Library, Target, compile_model, from_tflite
 from utvm.compiler.target import ANY, Goal
 
 _SCALE = 0.02
+# A channel that training has almost switched off: its sum may wrap around, and is scaled to zero all the same.
+_FAINT, _LARGEST = np.float32(1e-12), 2**31 - 1
 
 
 class _RandomNetwork:
@@ -53,6 +55,8 @@ class _RandomNetwork:
         bias = self.random.integers(-3000, 3000, outputs).astype(np.int32)
         bias[self.random.random(outputs) < 0.2] = self.random.choice([-(2**24), 2**24])
         scales = self.random.uniform(0.002, 0.02, outputs).astype(np.float32)
+        faint = self.random.random(outputs) < 0.1
+        bias[faint], scales[faint] = _LARGEST, _FAINT
         self._append(
             operator,
             shape,
@@ -65,7 +69,7 @@ class _RandomNetwork:
 
     def layer(self) -> None:
         _, height, width, channels = self.shape
-        kind = self.random.choice(["pointwise", "spatial", "depthwise", "pool", "logistic", "residual"])
+        kind = self.random.choice(["pointwise", "spatial", "depthwise", "pool", "logistic", "residual", "pad"])
         padding = str(self.random.choice(["SAME", "VALID"])) if min(height, width) > 3 else "SAME"
         size = (height, width) if padding == "SAME" else (height - 2, width - 2)
         if kind in ("pointwise", "spatial"):
@@ -90,11 +94,19 @@ class _RandomNetwork:
             self.builder.operator("LOGISTIC", [self.last], [name])
             self.last, self.zero = name, -128
             self._append("QUANTIZE", self.shape, -128)
+        elif kind == "pad":
+            self.pad()
         else:
             before, zero = self.last, self.zero
             weights = self.random.integers(-127, 128, (channels, 1, 1, channels)).astype(np.int8)
             self._weighted("CONV_2D", weights, self.shape, padding="SAME", stride_h=1, stride_w=1)
             self._append("ADD", self.shape, zero, before, fused_activation_function="NONE")
+
+    def pad(self) -> None:
+        """Add a rim of a pixel, as converters do that know no other padding."""
+        _, height, width, channels = self.shape
+        rim = self._constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))
+        self._append("PAD", (1, height + 2, width + 2, channels), self.zero, rim)
 
     def finish(self) -> bytes:
         _, height, width, channels = self.shape
@@ -135,18 +147,24 @@ def test_random_networks_equal_the_reference(seed: int, tmp_path: Path) -> None:
 
 
 def _convolution(
-    network: _RandomNetwork, kernel: npt.NDArray[Any], bias: list[int], *, depthwise: bool = False
+    network: _RandomNetwork,
+    kernel: npt.NDArray[Any],
+    bias: list[int],
+    *,
+    depthwise: bool = False,
+    padding: str = "SAME",
 ) -> None:
     outputs = len(bias)
-    scales = np.full(outputs, 0.01, np.float32)
+    scales = np.where(np.array(bias) == _LARGEST, _FAINT, 0.01).astype(np.float32)
     axis = 3 if depthwise else 0
+    rim = kernel.shape[1] - 1 if padding == "VALID" else 0
     network._append(
         "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D",
-        (*network.shape[:3], outputs),
+        (1, *(extent - rim for extent in network.shape[1:3]), outputs),
         -128,
         network._constant(kernel.astype(np.int8), scale=scales, axis=axis),
         network._constant(np.array(bias, np.int32), scale=np.float32(_SCALE) * scales),
-        padding="SAME",
+        padding=padding,
         stride_h=1,
         stride_w=1,
         fused_activation_function="RELU",
@@ -184,3 +202,19 @@ def test_constant_channel_with_padding_is_computed(extent: int, tmp_path: Path) 
     _convolution(network, np.ones((2, extent, extent, 4)), [0, 5])
     library = _check(network.builder.finish([network.input[0]], [network.last]), network.input[1], tmp_path)
     assert [removal.removed for removal in library.removals] == [2 if extent == 1 else 1]
+
+
+def test_faint_channels_are_not_computed_behind_a_padding(tmp_path: Path) -> None:
+    """MCUNet's files have both: paddings as operators, and biases that int32 only just holds."""
+    network = _RandomNetwork(0)
+    _, height, width, channels = network.shape
+    _convolution(network, np.ones((8, 1, 1, channels)), [0, 1, 2, 3, 4, _LARGEST, _LARGEST, _LARGEST])
+    network.pad()
+    _convolution(network, np.ones((1, 3, 3, 8)), [0] * 7 + [_LARGEST], depthwise=True, padding="VALID")
+    _convolution(network, np.ones((2, 1, 1, 8)), [5, 6])
+    content = network.builder.finish([network.input[0]], [network.last])
+    library = _check(content, network.input[1], tmp_path, Target(extensions=("dsp",)))
+    assert [removal.removed for removal in library.removals] == [3, 3]
+    pixels = height * width
+    assert [call.macs for call in library.calls] == [pixels * channels * 5, pixels * 9 * 5, pixels * 5 * 2]
+    assert all(call.kernel.startswith("DSP extension") for call in library.calls)

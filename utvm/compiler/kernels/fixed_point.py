@@ -59,6 +59,17 @@ def requantize(value: int, multiplier: int, shift: int) -> int:
     return divide_by_power(multiply_high(value << max(shift, 0), multiplier), max(-shift, 0))
 
 
+def bounds(sums: Sequence[int], multiplier: int, shift: int, limits: tuple[int, int, int]) -> tuple[int, int]:
+    """Return the least and largest result of the least and largest sum; ``limits``: low, high, zero point."""
+    low, high, zero = limits
+    if max(map(abs, sums)) << max(shift, 0) >= -_LOWEST:
+        if shift > 0:
+            return low, high
+        sums = (_LOWEST, ONE)  # The sum may wrap around.
+    numbers = sorted(max(low, min(high, requantize(value, multiplier, shift) + zero)) for value in sums)
+    return numbers[0], numbers[-1]
+
+
 def input_radius(integer_bits: int, left_shift: int, total_bits: int = 31) -> int:
     """Return the largest difference that a left shift keeps within ``integer_bits``."""
     largest = ((1 << integer_bits) - 1) * (1 << (total_bits - integer_bits))

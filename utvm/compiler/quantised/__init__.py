@@ -12,7 +12,7 @@ from utvm.compiler import accelerator, library, tvm_types
 from utvm.compiler.kernels import quantities, records, use
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.quantised import constants, recognise
-from utvm.compiler.quantised.nodes import divide, fuse, to_module
+from utvm.compiler.quantised.nodes import divide, fuse_additions, fuse_paddings, to_module
 from utvm.compiler.target import Target
 
 _BORDERS = ("relax.quantize", "relax.dequantize")
@@ -48,9 +48,9 @@ def integerize(
     for binding in bindings:
         recogniser.bind(binding.var, binding.value)
     result = _values_of(reader, main.body.body)
-    nodes = quantities.live_nodes(reader.nodes, _flat(result))
+    nodes = fuse_paddings(reader.nodes, _flat(result))
     nodes, removals = constants.remove_constant_channels(nodes, _flat(result), reader.name_of)
-    nodes = fuse(nodes, _flat(result))
+    nodes = fuse_additions(nodes, _flat(result))
     leftovers = _leftovers(nodes, reader)
     nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())
     functions = {variable: function for variable, function in module.functions.items() if not function.same_as(main)}

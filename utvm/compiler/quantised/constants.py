@@ -92,10 +92,8 @@ def _ranges(nodes: Sequence[Node]) -> dict[int, _Range]:
             low, high = _convolve(work, low, high)
         elif isinstance(work, reduction.Reduction):
             count = int(np.prod([work.shape[axis] for axis in work.axes]))
-            factor = (int(work.factor.multipliers[0]), int(work.factor.shifts[0]))
-            limits = (-128, 127, work.output_zero)
             ends = [bound * count + work.bias for bound in (low, high)]
-            low, high = _bounds([_rescale([int(end[i]) for end in ends], *factor, limits) for i in range(len(low))])
+            low, high = _rescale(ends, work.factor, (-128, 127, work.output_zero))
         elif isinstance(work, pooling.Pool):
             low, high = (np.clip(bound, work.low, work.high) for bound in (low, high))
         elif isinstance(work, lookup.Lookup):
@@ -129,23 +127,15 @@ def _convolve(record: Convolution, low: _Numbers, high: _Numbers) -> _Range:
         np.where(positive, weights * first, weights * last).sum((1, 2, 3)) + record.bias
         for first, last in ((low, high), (high, low))
     ]
-    multipliers, shifts = convolution.channels_of(record)
-    limits = (record.low, record.high, record.output_zero)
+    return _rescale(ends, record.rescale, (record.low, record.high, record.output_zero))
+
+
+def _rescale(ends: Sequence[_Numbers], rescale: Rescale, limits: tuple[int, int, int]) -> _Range:
+    columns = np.broadcast_arrays(*ends, rescale.multipliers, rescale.shifts)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     return _bounds(
-        [
-            _rescale([int(end[channel]) for end in ends], int(multipliers[channel]), int(shifts[channel]), limits)
-            for channel in range(len(record.bias))
-        ]
+        [fixed_point.bounds((first, last), multiplier, shift, limits) for first, last, multiplier, shift in rows]
     )
-
-
-def _rescale(sums: Sequence[int], multiplier: int, shift: int, limits: tuple[int, int, int]) -> tuple[int, int]:
-    """Return the least and largest result of the least and largest sum; ``limits``: low, high, zero point."""
-    low, high, zero = limits
-    if max(map(abs, sums)) << max(shift, 0) >= _LIMIT:
-        return low, high  # It may wrap around.
-    numbers = sorted(fixed_point.requantize(value, multiplier, shift) + zero for value in sums)
-    return max(low, min(high, numbers[0])), max(low, min(high, numbers[-1]))
 
 
 def _find_needed(nodes: Sequence[Node], results: Sequence[Value], ranges: dict[int, _Range]) -> dict[int, _Mask]:

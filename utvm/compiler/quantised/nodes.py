@@ -16,12 +16,8 @@ from utvm.compiler.kernels.quantities import Native, Node, Value, live_nodes, te
 from utvm.compiler.target import Target
 
 
-def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
-    """Fuse zero padding into convolutions, and an addition into the convolution if it is the only reader."""
-    return _fuse_additions(live_nodes(_fuse_paddings(nodes), results), results)
-
-
-def _fuse_paddings(nodes: Sequence[Node]) -> list[Node]:
+def fuse_paddings(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+    """Fuse zero padding into convolutions, and return the nodes that the results need."""
     makers = {id(node.output): node for node in nodes}
     fused: list[Node] = []
     for node in nodes:
@@ -43,7 +39,7 @@ def _fuse_paddings(nodes: Sequence[Node]) -> list[Node]:
                 fused.append(Node(work, (before.inputs[0], *node.inputs[1:]), node.output))
                 continue
         fused.append(node)
-    return fused
+    return live_nodes(fused, results)
 
 
 def _pad_widths(node: Node, zero: int) -> tuple[int, int, int, int] | None:
@@ -57,7 +53,8 @@ def _pad_widths(node: Node, zero: int) -> tuple[int, int, int, int] | None:
     return top, left, bottom, right
 
 
-def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+def fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+    """Fuse an addition into the convolution that is the only one to be read by it."""
     uses = Counter(id(value) for node in nodes for value in node.inputs)
     uses.update(id(value) for value in results)
     makers = {id(node.output): (number, node) for number, node in enumerate(nodes)}

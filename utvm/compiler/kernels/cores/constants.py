@@ -62,14 +62,10 @@ def ranges(record: Convolution) -> list[tuple[int, int]]:
 
 
 def _only_value(record: Convolution, channel: int, low: int, high: int) -> int | None:
-    if max(abs(low), abs(high)) >= 2**31:
-        return None
     number = channel if len(record.rescale.multipliers) > 1 else 0
     multiplier, shift = int(record.rescale.multipliers[number]), int(record.rescale.shifts[number])
-    first, last = (
-        min(max(fixed_point.requantize(value, multiplier, shift) + record.output_zero, record.low), record.high)
-        for value in (low, high)
-    )
+    limits = (record.low, record.high, record.output_zero)
+    first, last = fixed_point.bounds((low, high), multiplier, shift, limits)
     return first if first == last else None
 
 
