@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from utvm import boards, selection
+from utvm.base import fields_of
 from utvm.base.storage import files, lock
 from utvm.cli import choices, env
 from utvm.cli.output import OUT, print_step, print_steps, show_progress
@@ -145,10 +146,7 @@ def status() -> None:
             "state": current.domain.state.value if current.domain else None,
             "made": current.facts,
             "used": current.records.is_used,
-            "snapshots": current.snapshots,
-            "daemons": current.daemons,
-            "left_over": current.left_over,
-            "problem": current.problem,
+            **fields_of(current, "snapshots", "daemons", "left_over", "problem"),
         }
     )
     facts = current.facts or {}

@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AwareDatetime, BaseModel, StringConstraints, TypeAdapter, ValidationError
 
+from utvm.base import fields_of
 from utvm.base.storage import config, files
 from utvm.environment.debian import DebianPackage, compare_versions
 from utvm.environment.locked import Locked, load_lock_files
@@ -47,13 +48,7 @@ class Finding:
     fixed: str
 
     def as_json(self) -> dict[str, str | None]:
-        return {
-            "kind": self.kind,
-            "package": self.package,
-            "version": self.version,
-            "advisory": self.advisory,
-            "fixed_in": self.fixed or None,
-        }
+        return fields_of(self, "kind", "package", "version", "advisory") | {"fixed_in": self.fixed or None}
 
 
 def _parse_json(data: bytes, source: str) -> dict[str, Any]:

@@ -141,15 +141,11 @@ def image_sources(
     pipe_used = _choose_pipe(board, able, executor, pipe)
     generated = generate(libraries, executor, stored, bool(board.memory), module.module if module else None)
     if board.memory:
-        image = _image_of_chip(board, board.architecture, pipe_used, executor, generated, in_ram)
+        image = _image_of_chip(board, pipe_used, executor, generated, in_ram)
     else:
         image = _image_of_process(board, pipe_used, executor, generated)
     return replace(
-        image,
-        generated={**image.generated, **driver.generated},
-        files=(*image.files, *driver.files),
-        include=(*image.include, *driver.include),
-        defines=(*image.defines, *driver.defines),
+        image + driver,
         contents=contents(libraries),
         served=executor == "rpc",
         module=module.module if module else NOTHING,
@@ -214,13 +210,7 @@ def _driver_of(board: Board) -> Sources:
             f"the accelerator {unit.identity} of {board.full_name} cannot be driven: its registers are unknown",
             "give their address in board.yaml, below accelerator; for instance registers: 0x43C00000",
         )
-    parts = (unit.driver, device)
-    return Sources(
-        tuple(file for part in parts for file in part.files),
-        tuple(folder for part in parts for folder in part.include),
-        {name: text for part in parts for name, text in part.generated.items()},
-        tuple(define for part in parts for define in part.defines),
-    )
+    return unit.driver + device
 
 
 def _choose_pipe(board: Board, able: frozenset[str], executor: runtime.Executor, name: str) -> runtime.Pipe | None:
@@ -237,21 +227,18 @@ def _choose_pipe(board: Board, able: frozenset[str], executor: runtime.Executor,
 
 
 @dataclass(frozen=True)
-class ImageSources:
+class ImageSources(Sources):
     """Sources of an image.
 
     Attributes:
+        name: name of the linked file.
         memory: memory map and layout, if addresses are chosen when linking.
         contents: contents of large arrays omitted from the generated files.
         served: True if clients allocate memory in the image.
         pipe, accelerator: as in :class:`Firmware`.
     """
 
-    name: str
-    generated: Mapping[str, str]
-    files: tuple[Path, ...]
-    include: tuple[Path, ...]
-    defines: tuple[str, ...]
+    name: str = ""
     memory: str = ""
     contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     module: Module = NOTHING
@@ -270,18 +257,12 @@ class ImageSources:
 
 
 def _image_of_chip(
-    board: Board,
-    architecture: str,
-    pipe: runtime.Pipe | None,
-    executor: runtime.Executor,
-    generated: dict[str, str],
-    in_ram: bool,
+    board: Board, pipe: runtime.Pipe | None, executor: runtime.Executor, generated: dict[str, str], in_ram: bool
 ) -> ImageSources:
     return ImageSources(
-        "firmware.elf",
+        (*runtime.sources(board.architecture, executor, pipe), board.port_source),
+        runtime.include(board.architecture, executor, pipe),
         generated | {_LINKER_SCRIPT: linker_script(board, {} if in_ram else None)},
-        (*runtime.sources(architecture, executor, pipe), board.port_source),
-        runtime.include(architecture, executor, pipe),
         (
             f"UTVM_INTERRUPTS={board.interrupts}",
             *((f"UTVM_CONSOLE_BAUD={board.line.baud}u",) if board.line else ()),
@@ -294,7 +275,8 @@ def _image_of_chip(
             *runtime.defines(executor, pipe),
             *_defines(board),
         ),
-        repr((board.memory, board.layout)) if in_ram else "",
+        name="firmware.elf",
+        memory=repr((board.memory, board.layout)) if in_ram else "",
     )
 
 
@@ -304,11 +286,11 @@ def _image_of_process(
     if executor == "host_driven":
         raise errors.ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
     return ImageSources(
-        "board",
-        generated,
         runtime.sources(board.architecture, executor, pipe),
         runtime.include(board.architecture, executor, pipe),
+        generated,
         (*runtime.defines(executor), *_defines(board), f"UTVM_MEMORY_ALIGNMENT={_VECTOR_BYTES}u"),
+        name="board",
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from utvm import drivers, errors
+from utvm.base import fields_of
 from utvm.base.text.quoting import encodable_tree
 from utvm.firmware import Firmware
 from utvm.provenance.location import Checkout
@@ -174,47 +175,21 @@ class RunReport:
         place = self.environment.place
         content = {
             "schema_version": SCHEMA_VERSION,
-            "run_id": self.run_id,
-            "started": self.started,
-            "source": {"commit": self.checkout.commit, "dirty": self.checkout.dirty},
-            "board": {
-                **board_entry(self.board.name),
-                "kind": self.board.kind,
-                "probe": self.board.probe,
-                "serial": self.board.serial,
-            },
+            **fields_of(self, "run_id", "started"),
+            "source": fields_of(self.checkout, "commit", "dirty"),
+            "board": board_entry(self.board.name) | fields_of(self.board, "kind", "probe", "serial"),
             "environment": {
-                "digest": self.environment.digest,
-                "lock": self.environment.lock,
-                "place": {
-                    "kind": place.kind,
-                    "hostname": place.hostname,
-                    "frozen": place.frozen,
-                    "environment": place.environment,
-                    "installed": place.installed,
-                    "tools": dict(place.tools),
-                    "lease": place.lease,
-                },
+                **fields_of(self.environment, "digest", "lock"),
+                "place": fields_of(place, "kind", "hostname", "frozen", "environment", "installed", "tools", "lease"),
             },
             "tests": [
-                {
-                    "id": case.id,
-                    "node": case.node,
-                    "outcome": case.outcome.value,
-                    "duration_s": round(case.duration_s, 3),
-                    "message": case.message,
-                }
+                fields_of(case, "id", "node", "outcome", "duration_s", "message")
+                | {"outcome": case.outcome.value, "duration_s": round(case.duration_s, 3)}
                 for case in self.cases
             ],
             "models": [
-                {
-                    "id": model.id,
-                    "name": model.name,
-                    "executor": model.executor,
-                    "outputs_sha256": model.outputs_sha256,
-                    "image_sha256": model.firmware.digest,
-                    **model.figures,
-                }
+                fields_of(model, "id", "name", "executor", "outputs_sha256")
+                | {"image_sha256": model.firmware.digest, **model.figures}
                 for model in self.models
             ],
             "statistics": [{"name": name, "values": dict(values)} for name, values in self.statistics],

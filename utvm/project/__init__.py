@@ -265,10 +265,9 @@ def _image_sources(
     if platform.runtime == "utvm":
         return image_sources(board, [library], "standing_alone", inputs)
     return ImageSources(
-        "",
-        generate([library], "standing_alone", inputs, linked_by_script=False),
         runtime.portable_files("standing_alone"),
         (runtime.INCLUDE, _APPLICATION),
+        generate([library], "standing_alone", inputs, linked_by_script=False),
         (f"UTVM_BOARD_NAME={quoting.c_string(board.name)}",),
     )
 

@@ -24,6 +24,7 @@ import yaml
 from packaging.markers import Marker
 
 from utvm import errors, paths
+from utvm.base import fields_of
 from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import content_key
 
@@ -251,13 +252,8 @@ class Lease:
 
     @property
     def record(self) -> dict[str, Any]:
-        return {
-            "place": self.place,
-            "host": self.host,
-            "holder": self.holder,
-            "waited_s": self.waited,
-            "earlier": [dict(board) for board in self.earlier],
-        }
+        earlier = [dict(board) for board in self.earlier]
+        return fields_of(self, "place", "host", "holder") | {"waited_s": self.waited, "earlier": earlier}
 
     def variables(self) -> dict[str, str]:
         names = {item.name for item in dataclasses.fields(self)} - {"lost", "outcome", "_when_lost"}

@@ -22,14 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from utvm import errors, paths
-from utvm.base.storage.files import (
-    UnsafeFileError,
-    check_own_folder,
-    create_own_folder,
-    open_regular,
-    remove_tree,
-    temporary_folder,
-)
+from utvm.base.storage import files
 
 # Package files are in folders by the first letters of their names.
 _DEEPER = {"packages": "sha256/*/*"}
@@ -42,8 +35,8 @@ def cache_root() -> Path:
     root = paths.user_folder("cache")
     if root not in _checked:
         try:
-            check_own_folder(root)
-        except UnsafeFileError as error:
+            files.check_own_folder(root)
+        except files.UnsafeFileError as error:
             raise errors.ConfigError(
                 f"{root}: is not used as the cache: {error.strerror}",
                 "set XDG_CACHE_HOME to a folder that only you can write into",
@@ -100,16 +93,16 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
                 continue
             if not dry_run:
                 # One atomic rename; a killed pruning leaves a temporary folder.
-                trash = stack.enter_context(temporary_folder(root / entry.kind))
+                trash = stack.enter_context(files.temporary_folder(root / entry.kind))
                 entry.path.rename(trash / entry.path.name)
             yield entry
 
 
 def _locks(root: Path) -> IO[bytes]:
     if root not in _handles:
-        create_own_folder(root, 0o700)
+        files.create_own_folder(root, 0o700)
         # Closing any handle of the file would drop all of the process's locks, so it stays open.
-        _handles[root] = open(root / "in-use", "a+b", opener=open_regular)  # noqa: SIM115
+        _handles[root] = open(root / "in-use", "a+b", opener=files.open_regular)  # noqa: SIM115
     return _handles[root]
 
 
@@ -234,7 +227,7 @@ class Cache:
         _log.info("%s %s: is missing, creating it", self.directory.name, key[:12])
         with contextlib.ExitStack() as stack:
             try:
-                folder = stack.enter_context(temporary_folder(self.directory))
+                folder = stack.enter_context(files.temporary_folder(self.directory))
             except OSError as error:
                 raise self._unwritable(error) from error
             make(folder)
@@ -264,7 +257,7 @@ class Cache:
     def _set_aside(self, entry: Path) -> None:
         """Keep a damaged entry for inspection, replacing an earlier one."""
         aside = entry.with_name(f"{entry.name}.damaged")
-        remove_tree(aside)
+        files.remove_tree(aside)
         aside.unlink(missing_ok=True)
         entry.rename(aside)
         _log.warning("%s: damaged, not used; set aside as %s and created again", entry, aside.name)

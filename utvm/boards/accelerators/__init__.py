@@ -9,9 +9,9 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -23,6 +23,8 @@ from utvm.compiler.accelerator import AcceleratorUse, Assistant, Offer
 from utvm.compiler.library import Library
 from utvm.errors import ConfigError
 from utvm.virtual import spec, wiring
+
+SourcesT = TypeVar("SourcesT", bound="Sources")
 
 
 class AcceleratorPart(config.Record):
@@ -44,6 +46,15 @@ class Sources:
     include: tuple[Path, ...] = ()
     generated: Mapping[str, str] = field(default_factory=dict)
     defines: tuple[str, ...] = ()
+
+    def __add__(self: SourcesT, other: "Sources") -> SourcesT:
+        return replace(
+            self,
+            files=(*self.files, *other.files),
+            include=(*self.include, *other.include),
+            generated={**self.generated, **other.generated},
+            defines=(*self.defines, *other.defines),
+        )
 
 
 @dataclass(frozen=True)

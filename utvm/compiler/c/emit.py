@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import errors, runtime
+from utvm.base import fields_of
 from utvm.base.text import templates
 from utvm.compiler.c.calls import Calls, constant_name
 from utvm.compiler.c.helpers import helper_definitions, is_helper
@@ -258,17 +259,12 @@ def _values(
     helpers = set().union(*(operator.helpers for operator in operators.values()))
     regions = [arena.region for arena in library.arenas]
     return {
-        "name": library.name,
-        "inputs": library.inputs,
-        "outputs": library.outputs,
-        "arenas": library.arenas,
-        "input_places": library.input_places,
+        **fields_of(library, "name", "inputs", "outputs", "arenas", "input_places", "output_places"),
+        **fields_of(library, "executor", "state_bytes"),
         "by_rows": graph.has_input_rows,
-        "output_places": library.output_places,
         "parameters": ", ".join(
             ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]
         ),
-        "executor": library.executor,
         "index_out_of_range": INDEX_OUT_OF_RANGE if any(operator.checked for operator in operators.values()) else 0,
         "alignment": ALIGNMENT,
         "stepped": stepped,
@@ -277,7 +273,6 @@ def _values(
         "operators": list(operators.values()),
         "helpers": helper_definitions(helpers),
         "constants": [_constant(library.name, number, array) for number, array in enumerate(graph.constants)],
-        "state_bytes": library.state_bytes,
         "states": [_state(library.name, number, graph) for number in range(len(graph.states))],
         "lines": lines,
         "unused": [word for word in ("inputs", "outputs", *regions) if not re.search(rf"\b{word}\b", text)],

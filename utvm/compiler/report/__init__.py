@@ -11,6 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from utvm import errors, pages
+from utvm.base import fields_of
 from utvm.base.storage.files import write_whole
 from utvm.compiler.library import Block, Library
 
@@ -120,10 +121,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
         "executor": library.executor,
         "target": library.target.fields,
         "macs": total_macs(library),
-        "weights_bytes": library.weights_bytes,
-        "arena_bytes": library.arena_bytes,
-        "state_bytes": library.state_bytes,
-        "lower_bound_bytes": library.lower_bound_bytes,
+        **fields_of(library, "weights_bytes", "arena_bytes", "state_bytes", "lower_bound_bytes"),
         **{field: list(content[field]) for field in fields},
         **({"decisions": list(content["decisions"])} if library.decisions else {}),
         "digest": library.digest,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from utvm import drivers, errors, pages
+from utvm.base import fields_of
 from utvm.base.storage.files import write_whole
 from utvm.hil import display, figures, html, limits, schemas
 from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_document
@@ -63,8 +64,7 @@ class BoardResult:
         return {
             "label": self.label,
             **board_entry(self.board.name),
-            "kind": self.board.kind,
-            "serial": self.board.serial,
+            **fields_of(self.board, "kind", "serial"),
             "place": self.place,
             "suites": list(self.suites),
             "verdict": self.verdict.value,
@@ -114,9 +114,8 @@ class NightlyReport:
     def as_json(self) -> dict[str, object]:
         return {
             "schema_version": SCHEMA_VERSION,
-            "run_id": self.run_id,
-            "started": self.started,
-            "source": {"commit": self.checkout.commit, "dirty": self.checkout.dirty},
+            **fields_of(self, "run_id", "started"),
+            "source": fields_of(self.checkout, "commit", "dirty"),
             "hostname": self.checkout.hostname,
             "jobs": self.jobs,
             "duration_s": round(self.duration_s, 1),
