@@ -38,46 +38,56 @@
         PACKED_RUN(PACKED_8_##group(0, 1, 2, 3, 4, 5, 6, 7)) \
         weights += 8; \
     }
-#else
-#if defined(__thumb2__)
-/* The compiler seldom makes one instruction of the two. */
-#define PACKED_WORDS(k) \
-    __asm__ volatile("ldrd %0, %1, [%2, %3]" : "=r"(one), "=r"(other) : "r"(column), "n"(8 * (k)) : "memory");
-#else
-#define PACKED_WORDS(k) \
-    one = column[2 * (k)]; \
-    other = column[2 * (k) + 1]; \
-    PACKED_KEPT(one) \
-    PACKED_KEPT(other)
-#endif
-#if defined(__thumb2__)
-/* The first load of sixteen moves the pointers past all of them. */
-#define PACKED_LOAD(k) \
-    if ((k) == -16) { \
-        __asm__ volatile("ldrsb %0, [%1], #16" : "=r"(weight), "+r"(weights) : : "memory"); \
-        __asm__ volatile("ldrd %0, %1, [%2], #128" : "=&r"(one), "=&r"(other), "+r"(column) : : "memory"); \
-    } else { \
-        weight = weights[(k)]; \
-        PACKED_KEPT(weight) \
-        PACKED_WORDS((k)) \
-    }
-#define PACKED_16(group) \
+#elif defined(__GNUC__) && defined(__OPTIMIZE__) && defined(__thumb2__)
+/* One load takes up to five words, which the compiler seldom does. Register 5 has the weight. */
+#define PACKED_WEIGHT(place) "ldrsb r5, [%[weights]" place "\n\t"
+#define PACKED_WORDS(words) "ldmia %[column]!, {" words "}\n\t"
+#define PACKED_FIRST(word) "mla r0, " word ", r5, r0\n\t"
+#define PACKED_SECOND(word) "mla r1, " word ", r5, r1\n\t"
+#define PACKED_TWO(words, a, b) \
+    PACKED_WORDS(words) PACKED_WEIGHT(a) "mla r0, r0, r5, %[half]\n\tmla r1, r1, r5, %[half]\n\t" \
+    PACKED_WEIGHT(b) PACKED_FIRST("r2") PACKED_SECOND("r3")
+#define PACKED_FOUR(a, b, c, d) \
+    PACKED_TWO("r0-r4", a, b) PACKED_WEIGHT(c) PACKED_FIRST("r4") PACKED_WORDS("r2-r4") PACKED_SECOND("r2") \
+    PACKED_WEIGHT(d) PACKED_FIRST("r3") PACKED_SECOND("r4")
+#define PACKED_MORE(a, b, c, d) \
+    PACKED_WORDS("r2-r4") PACKED_WEIGHT(a) PACKED_FIRST("r2") PACKED_SECOND("r3") \
+    PACKED_WEIGHT(b) PACKED_FIRST("r4") PACKED_WORDS("r2-r4") PACKED_SECOND("r2") \
+    PACKED_WEIGHT(c) PACKED_FIRST("r3") PACKED_SECOND("r4") \
+    PACKED_WORDS("r2-r3") PACKED_WEIGHT(d) PACKED_FIRST("r2") PACKED_SECOND("r3")
+#define PACKED_SUM \
+    "add %[even], r0\n\tadd %[odd], %[odd], r0, asr #16\n\t" \
+    "add %[even_next], r1\n\tadd %[odd_next], %[odd_next], r1, asr #16\n\t"
+#define PACKED_PAIR(a, b) PACKED_TWO("r0-r3", a, b) PACKED_SUM
+#define PACKED_8_1(a, b, c, d, e, f, g, h) PACKED_PAIR(a, b) PACKED_PAIR(c, d) PACKED_PAIR(e, f) PACKED_PAIR(g, h)
+#define PACKED_8_2(a, b, c, d, e, f, g, h) PACKED_FOUR(a, b, c, d) PACKED_SUM PACKED_FOUR(e, f, g, h) PACKED_SUM
+#define PACKED_8_3(a, b, c, d, e, f, g, h) PACKED_FOUR(a, b, c, d) PACKED_MORE(e, f, g, h) PACKED_SUM
+#define PACKED_LAST(group, first) \
+    PACKED_8_##group(first, ", #-7]", ", #-6]", ", #-5]", ", #-4]", ", #-3]", ", #-2]", ", #-1]")
+#define PACKED_RUN(products) \
+    __asm__ volatile(products \
+                     : [even] "+r"(even), [odd] "+r"(odd), [even_next] "+r"(even_next), [odd_next] "+r"(odd_next), \
+                       [column] "+r"(column), [weights] "+r"(weights) \
+                     : [half] "r"(half) \
+                     : "r0", "r1", "r2", "r3", "r4", "r5", "memory");
+/* The first load of a weight moves the pointer past all of them. */
+#define PACKED_ALL(group) \
     for (int32_t rounds = length >> 4; rounds > 0; --rounds) { \
-        PACKED_8_##group(-16) \
-        PACKED_8_##group(-8) \
+        PACKED_RUN( \
+            PACKED_8_##group("], #16", ", #-15]", ", #-14]", ", #-13]", ", #-12]", ", #-11]", ", #-10]", ", #-9]") \
+                PACKED_LAST(group, ", #-8]")) \
+    } \
+    if (tail) { \
+        PACKED_RUN(PACKED_LAST(group, "], #8")) \
     }
 #else
 #define PACKED_LOAD(k) \
     weight = weights[(k)]; \
     PACKED_KEPT(weight) \
-    PACKED_WORDS((k))
-#define PACKED_16(group) \
-    for (const int8_t *const end = weights + (length & ~15); weights != end; weights += 16) { \
-        PACKED_8_##group(0) \
-        PACKED_8_##group(8) \
-        column += 32; \
-    }
-#endif
+    one = column[2 * (k)]; \
+    other = column[2 * (k) + 1]; \
+    PACKED_KEPT(one) \
+    PACKED_KEPT(other)
 #define PACKED_BEGIN(k) \
     PACKED_LOAD((k)) \
     first = half + one * weight; \
@@ -109,7 +119,11 @@
 #define PACKED_8_3(k) PACKED_TWO((k)) PACKED_MORE((k) + 2) PACKED_MORE((k) + 4) PACKED_MORE((k) + 6) PACKED_SUM
 #define PACKED_ALL(group) \
     int32_t first, second, weight, one, other; \
-    PACKED_16(group) \
+    for (const int8_t *const end = weights + (length & ~15); weights != end; weights += 16) { \
+        PACKED_8_##group(0) \
+        PACKED_8_##group(8) \
+        column += 32; \
+    } \
     if (tail) { \
         PACKED_8_##group(0) \
         weights += 8; \
