@@ -19,11 +19,11 @@ _VALUES = 60.0  # Assumed root mean square of a layer's inputs, less their zero 
 class Chain:
     """A network whose layers follow one another, with scales that use the range of int8."""
 
-    def __init__(self, shape: tuple[int, ...], zero: int) -> None:
+    def __init__(self, shape: tuple[int, ...], zero: int, scale: float = 0.1) -> None:
         self._builder = Builder()
         self._random = np.random.default_rng(7)
-        self._input = self._last = self._builder.tensor("x", shape, "int8", scale=0.1, zero_point=zero)
-        self._shape, self._scale, self._zero = shape, 0.1, zero
+        self._input = self._last = self._builder.tensor("x", shape, "int8", scale=scale, zero_point=zero)
+        self._shape, self._scale, self._zero = shape, scale, zero
 
     def layer(
         self, operator: str, weights: tuple[int, ...], shape: tuple[int, ...], *, relu: bool, **options: Any
@@ -51,6 +51,23 @@ class Chain:
         """Append an operator whose output has its input's scale."""
         self._append(operator, shape, self._scale, self._zero, *parts, **options)
 
+    def lstm(self, units: int) -> None:
+        """Append an LSTM with scales as the converter chooses them."""
+        (_, steps, depth), places = self._shape, (1, 2, 3, 4, 5, 6, 7, 8)
+        operands: list[str | None] = [None] * 23
+        for place in places:
+            shape = (units, depth if place < 5 else units)
+            weights = np.clip(np.rint(self._random.normal(0, _SPREAD, shape)), -127, 127).astype(np.int8)
+            operands[place - 1] = self._constant(f"weights{place}", weights, scale=0.004)
+        for place in (12, 13, 14, 15):
+            bias = self._random.integers(-9000, 9000, units).astype(np.int32)
+            operands[place - 1] = self._constant(f"bias{place}", bias)
+        hidden, cell = ("hidden", "int8", 1 / 128), ("cell", "int16", 2.0**-11)
+        for place, (name, dtype, scale) in ((18, hidden), (19, cell)):
+            operands[place - 1] = self._builder.tensor(name, (1, units), dtype, scale=scale, variable=True)
+        options = {"fused_activation_function": "TANH", "time_major": False, "cell_clip": 0.0}
+        self._append("UNIDIRECTIONAL_SEQUENCE_LSTM", (1, steps, units), 1 / 128, 0, *operands, **options)
+
     def flatten(self) -> None:
         target = np.array([1, self._shape[-1]], np.int32)
         self.keep("RESHAPE", (1, self._shape[-1]), self._constant("shape", target))
@@ -62,7 +79,7 @@ class Chain:
         return self._builder.finish([self._input], [self._last])
 
     def _append(
-        self, operator: str, shape: tuple[int, ...], scale: float, zero: int, *parts: str, **options: Any
+        self, operator: str, shape: tuple[int, ...], scale: float, zero: int, *parts: str | None, **options: Any
     ) -> None:
         name = self._builder.tensor(f"{operator}_{self._last}", shape, "int8", scale=scale, zero_point=zero)
         self._builder.operator(operator, [self._last, *parts], [name], **options)

@@ -48,6 +48,11 @@ def content_of(layer: str) -> bytes:
     kind, *words = layer.split()
     if layer.endswith(".tflite"):
         return read_file(layer)
+    if kind == "lstm":
+        steps, depth, units = map(int, (*words[0].split("x"), words[1]))
+        chain = Chain((1, steps, depth), -3, 1 / 128)
+        chain.lstm(units)
+        return chain.finish()
     if kind == "dense":
         inputs, outputs = map(int, words)
         chain = Chain((1, inputs), 3)

@@ -30,7 +30,8 @@ def write_sources(library: Library, directory: Path) -> list[Path]:
 class HostLibrary:
     """A library that runs on this computer.
 
-    A call runs it twice: with inputs and outputs outside of the working memory, and with all of them in it.
+    A call runs it twice, from its initial state: with inputs and outputs outside of the working memory, and with all of
+    them in it.
 
     Args:
         extra: further compiler flags.
@@ -41,14 +42,20 @@ class HostLibrary:
         shared = directory / f"{library.name}.so"
         files = write_sources(library, directory)
         run_tool(["gcc", *FLAGS, *extra, "-shared", "-fPIC", "-o", shared, *files, "-lm"])
-        self._run = getattr(ctypes.CDLL(str(shared)), f"{library.name}_run")
+        loaded = ctypes.CDLL(str(shared))
+        self._run = getattr(loaded, f"{library.name}_run")
+        # Libraries with a state have it.
+        self._reset = getattr(loaded, f"{library.name}_reset", lambda: None)
 
     def __call__(self, *inputs: Array) -> list[Array]:
         """Run the model, and check that it writes to its outputs and arenas only."""
         arrays = [np.array(array, order="C") for array in inputs]
         for array, tensor in zip(arrays, self.library.inputs, strict=True):
             assert (array.shape, str(array.dtype)) == (tensor.shape, tensor.dtype)
-        outside, inside = self._outside(arrays), self._inside(arrays)
+        self._reset()
+        outside = self._outside(arrays)
+        self._reset()
+        inside = self._inside(arrays)
         for outside_output, inside_output in zip(outside, inside, strict=True):
             assert outside_output.tobytes() == inside_output.tobytes(), (
                 "a tensor in the arena gives another result than one elsewhere"

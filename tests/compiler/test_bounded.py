@@ -81,7 +81,7 @@ def test_compiler_crash_leaves_no_cache_entry(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = OPERATOR_CASES[0].model()
     with monkeypatch.context() as patch:
-        patch.setattr(build, "import_model", lambda _: _crash(signal.SIGABRT))
+        patch.setattr(build, "import_model", lambda *_: _crash(signal.SIGABRT))
         with pytest.raises(CompileError, match=r"the process to compile the model crashed \(SIGABRT\)"):
             compile_model(model)
     assert compile_model(model).operators

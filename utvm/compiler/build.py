@@ -56,7 +56,7 @@ def build_library(
 ) -> Library:
     """Compile a model; arguments as :func:`utvm.compiler.compile.compile_model`."""
     request = _Request(model.origin, name, target, memory, executor, assistant)
-    return replace(_build(import_model(model), request, storage).library, model=model.digest)
+    return replace(_build(import_model(model, target), request, storage).library, model=model.digest)
 
 
 def _build(imported: Imported, request: _Request, storage: Storage | None = None) -> CalledGraph:
@@ -73,7 +73,7 @@ def _build(imported: Imported, request: _Request, storage: Storage | None = None
 
 def graph_of(model: Model, target: Target) -> Graph:
     """Return the graph of a model for a target; used by tuning."""
-    imported = import_model(model)
+    imported = import_model(model, target)
     with refusal.tvm_errors(model.origin, "compile the model"):
         return _extract_graph(quantised.integerize(imported.module, target, layers=imported.layers), imported, target)
 

@@ -10,12 +10,13 @@ from tvm import relax
 from utvm.compiler import library, refusal, tvm_types
 from utvm.compiler.frontend import onnx_model, tflite_model
 from utvm.compiler.frontend.imported import Imported
+from utvm.compiler.target import ANY, Target
 from utvm.errors import CompileError
 
 
-def import_model(model: library.Model) -> Imported:
+def import_model(model: library.Model, target: Target = ANY) -> Imported:
     with refusal.tvm_errors(model.origin, "read the model"):
-        imported = _FRONTENDS[model.format](model)
+        imported = _FRONTENDS[model.format](model, target)
         _check(imported, model.origin)
     return imported
 
@@ -27,7 +28,7 @@ def _check(imported: Imported, origin: str) -> None:
             _check(graph, origin)
 
 
-def _import_relax(model: library.Model) -> Imported:
+def _import_relax(model: library.Model, _: Target) -> Imported:
     module = tvm.ir.load_json(model.content.decode())
     main = module["main"]
     kind = main.body.body.ty
@@ -53,7 +54,7 @@ def _leaves(kind: Any) -> list[Any]:
     return [] if isinstance(kind, relax.ShapeType) else [kind]
 
 
-_FRONTENDS: dict[str, Callable[[library.Model], Imported]] = {
+_FRONTENDS: dict[str, Callable[[library.Model, Target], Imported]] = {
     "onnx": onnx_model.import_onnx,
     "relax": _import_relax,
     "tflite": tflite_model.import_tflite,

@@ -26,6 +26,7 @@ from utvm.compiler.frontend.rewrite.fold import saturate
 from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, is_fresh, place
 from utvm.compiler.library import Model
 from utvm.compiler.names import identifier
+from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError
 
@@ -223,7 +224,7 @@ def _refuse_blocks(attributes: dict[str, Any]) -> None:
 _LOG = logging.getLogger("utvm.compiler")
 
 
-def import_onnx(model: Model) -> imported.Imported:
+def import_onnx(model: Model, _: Target) -> imported.Imported:
     proto = onnx.load_from_string(model.content)
     read = rewrite.rewrite_model(proto, {*_get_convert_map(), *CONVERTERS})
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))

@@ -25,6 +25,7 @@ from utvm.compiler.names import identifier
 from utvm.compiler.read import tflite_graph, tflite_state
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_validate import AS_FLOAT, place
+from utvm.compiler.target import Target
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
@@ -33,14 +34,15 @@ _RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 _COUNTS = {"int32", "int64"}  # Interchangeable element types of indices and sizes.
 
 
-def import_tflite(model: Model) -> Imported:
+def import_tflite(model: Model, target: Target) -> Imported:
     graph = tflite_graph.read(model.content, model.origin)
-    return _import_graph(graph, graph.graphs, model.content)
+    return _import_graph(graph, graph.graphs, model.content, target)
 
 
-def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes) -> Imported:
+def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes, target: Target) -> Imported:
     layers: dict[str, IntegerLayer] = {}
-    module = from_tflite(ModelView(graph, content), op_converter=functools.partial(_Converter, layers=layers))
+    converter = functools.partial(_Converter, layers=layers, target=target)
+    module = from_tflite(ModelView(graph, content), op_converter=converter)
     return Imported(
         module,
         tuple(_name(graph, number, "input", count) for count, number in enumerate(graph.inputs)),
@@ -49,7 +51,7 @@ def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: by
         tuple(_scaling(graph.tensors[number]) for number in graph.outputs),
         graph.states,
         {
-            _control_name(graph, operator): _control(operator, graphs, content)
+            _control_name(graph, operator): _control(operator, graphs, content, target)
             for operator in graph.operators
             if operator.name in tflite_state.CONTROL
         },
@@ -57,8 +59,9 @@ def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: by
     )
 
 
-def _control(operator: TfliteOperator, graphs: Sequence[TfliteGraph], content: bytes) -> Control:
-    first, second = (_import_graph(graphs[number], graphs, content) for number in tflite_state.graphs_of(operator))
+def _control(operator: TfliteOperator, graphs: Sequence[TfliteGraph], content: bytes, target: Target) -> Control:
+    called = tflite_state.graphs_of(operator)
+    first, second = (_import_graph(graphs[number], graphs, content, target) for number in called)
     return Control("if" if operator.name == "IF" else "while", (first, second))
 
 
@@ -84,9 +87,11 @@ def _short(name: str) -> str:
 class _Converter(OperatorConverter):  # type: ignore[misc]
     """Converts the operators of one graph. Method names are those the base class calls."""
 
-    def __init__(self, model: Any, subgraph: Any, exp_tab: Any, ctx: Any, layers: dict[str, IntegerLayer]) -> None:
+    def __init__(
+        self, model: Any, subgraph: Any, exp_tab: Any, ctx: Any, layers: dict[str, IntegerLayer], target: Target
+    ) -> None:
         super().__init__(model, subgraph, exp_tab, ctx)
-        self._layers = layers
+        self._layers, self._target = layers, target
         self._real = False
         self._reason = ""
         for name in _RESHAPES:
@@ -252,6 +257,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             value,
             self.bb,
             self._layers,
+            self._target,
         )
         return kernel(use, [None if number < 0 else self.get_expr(number) for number in operator.inputs])
 

@@ -14,6 +14,7 @@ from tvm.script.ir_builder import tirx as building
 
 from utvm.compiler.kernels import Kernel, fixed_point, functions, hybrid, lookup
 from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
+from utvm.compiler.kernels.cores import packed
 from utvm.compiler.kernels.cores.constants import call_helper
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
@@ -80,11 +81,17 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     sides = {use.input(_HIDDEN_STATE).size, use.input(_CELL_STATE).size, use.result.size // max(sizes.steps, 1)}
     if shapes != {(4, units, sizes.depth), (4, units, units), (4, units)} or sides != {states}:
         raise CompileError(f"its operands' shapes are not those of {units} units: {sorted(shapes)}")
+    macs = states * sizes.steps * 4 * (sizes.depth + units)
+    numbers = cell.numbers if isinstance(cell, _IntegerCell) else None
+    if numbers is not None:
+        biases = [bias, np.zeros_like(bias)]
+        for side, (matrix, zero) in enumerate(((weights, cell.data_zero), (recurrent, cell.hidden_zero))):
+            biases[side] = biases[side] - np.int32(zero) * matrix.sum(2, dtype="int32")
+        constants = [numbers, *cell.tables]
+        return _add_steps(use, sizes, inputs, (weights, recurrent), biases, constants, macs)
     arrays = [weights, recurrent, bias, *cell.tables]
     if cell.in_fours:
         totals = [matrix.sum(2, dtype="int32") for matrix in (weights, recurrent)]
-        if isinstance(cell, _IntegerCell):
-            bias, totals = cell.fold(bias, totals)
         arrays = [_by_unit(weights), _by_unit(recurrent), bias, *totals, *cell.tables]
     scratch = {
         "gates": ((4, units), cell.gate_type),
@@ -95,9 +102,67 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     def body(read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]) -> None:
         _run(cell, sizes, read, writes, own)
 
-    macs = states * sizes.steps * 4 * (sizes.depth + units)
-    name = f"lstm_{cell.name}"
-    return functions.add_loops(use.builder, name, [*inputs, *arrays], use.outputs, scratch, body, macs)
+    operator = f"lstm_{cell.name}"
+    return functions.add_loops(use.builder, operator, [*inputs, *arrays], use.outputs, scratch, body, macs)
+
+
+def _add_steps(
+    use: Use,
+    sizes: _Sizes,
+    inputs: Sequence[Any],
+    matrices: Sequence[Array],
+    biases: Sequence[Array],
+    constants: Sequence[Array],
+    macs: int,
+) -> Any:
+    """Add an int8 LSTM of which a helper computes a step."""
+    units, extensions = sizes.units, use.target.extensions
+    rows, starts = [_by_unit(matrix) for matrix in matrices], np.stack(biases).transpose(0, 2, 1)
+    form, expanded, arrays = 0, 0, [*rows, np.ascontiguousarray(starts)]
+    padded = sum(matrix.shape[2] for matrix in rows)
+    if "dsp" in extensions and "mve" not in extensions and all(map(_fits_pairs, matrices, biases)):
+        form, expanded, arrays = 1, padded // 2, list(map(_in_pairs, matrices, biases))
+    elif "dsp" not in extensions and all(map(packed.fits_words, rows)):
+        words = [packed.words_of(matrix.reshape(4 * units, -1).astype(np.int32) ^ 128) for matrix in rows]
+        form, expanded, arrays = 2, 2 * padded, [*words, arrays[2]]
+    scratch = {"sums": ((64 + expanded,), "int32"), "gates": ((32,), "int16")}
+    left = int(constants[0][2:24:3].min() < 1)
+
+    def body(read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]) -> None:
+        data, old_hidden, old_cell, *arrays = read
+        output, hidden, state = writes
+        with building.serial(0, sizes.batches * units) as at:
+            hidden[at] = old_hidden[at]
+            state[at] = old_cell[at]
+        with building.serial(0, sizes.batches) as batch, building.serial(0, sizes.steps) as step:
+            place, first = sizes.place(batch, step), batch * units
+            changed = (output[place * units], hidden[first], state[first], data[place * sizes.depth])
+            pointers = [tirx.address_of(item) for item in (*changed, *(array[0] for array in arrays))]
+            memory = [own[name].data for name in scratch]
+            call_helper(f"lstm_step_{form}_{left}", *pointers, *memory, number(sizes.depth), number(units))
+            with building.serial(0, units) as unit:
+                hidden[first + unit] = output[place * units + unit]
+
+    operands = [*inputs, *arrays, *constants]
+    return functions.add_loops(use.builder, "lstm_int8", operands, use.outputs, scratch, body, macs)
+
+
+def _fits_pairs(weights: Array, biases: Array) -> bool:
+    """Whether ``lstm_pairs`` can add up the products: two weights fit a halfword, and sums 24 bits."""
+    wide = weights.astype(np.int64)
+    largest = (128 * np.abs(wide).sum(2) + np.abs(biases.astype(np.int64))).max()
+    return bool(largest < 1 << 23 and (wide[::2] + 256 * wide[1::2]).min() >= -(1 << 15))
+
+
+def _in_pairs(weights: Array, biases: Array) -> Array:
+    """Return the stream of ``lstm_pairs`` for weights ``[4][units][depth]`` and biases ``[4][units]``."""
+    padded = np.pad(weights.astype(np.int32), ((0, 0), (0, 0), (0, -weights.shape[2] % 4)))
+    units, fours = weights.shape[1], padded.shape[2] // 4
+    starts = np.stack([biases[::2], biases[::2] + 256 * biases[1::2]], axis=-1)
+    # Of four values the first and third, then the second and fourth.
+    halves = (padded[::2] + 256 * padded[1::2]).reshape(2, units, fours, 2, 2).transpose(1, 2, 0, 4, 3)
+    words = np.ascontiguousarray(halves.astype("<i2")).view("<i4").reshape(units, -1)
+    return np.concatenate([starts.transpose(1, 0, 2).reshape(units, 4), words], axis=1).astype(np.int32).ravel()
 
 
 def _by_unit(weights: Array) -> Array:
@@ -256,8 +321,20 @@ class _HybridCell(_FloatCell):
         return bias
 
 
+def _curve_table() -> Array:
+    """Return the table of ``curve_int16``: the logistic function from -256 to 256 of the sigmoid table's steps."""
+    right = np.append(lookup.sigmoid_table(), 65535)
+    return np.concatenate([65536 - right[:0:-1], right]).astype(np.uint16)
+
+
 def _saturate(value: Any) -> Any:
     return tirx.call_pure_extern("int32", "saturate_int16", value)
+
+
+def _scale_of_sum(factor: float) -> tuple[int, int, int]:
+    """Return multiplier, addend and shift of ``scale_sum``; a shift below zero goes to the left."""
+    multiplier, shift = fixed_point.quantize_multiplier(factor)
+    return multiplier, 1 << (-shift - 1) if shift < 0 else 0, -shift
 
 
 def _scale_product(value: Any, factor: float) -> Any:
@@ -277,15 +354,15 @@ class _IntegerCell(_Cell):
     def __init__(self, use: Use, clip: float) -> None:
         data, state, hidden = use.input(0), use.input(_CELL_STATE), use.input(_HIDDEN_STATE)
         self._wide = data.dtype == "int16"
-        self.name, self.in_fours = data.dtype, not self._wide
+        self.name = data.dtype
         self.sum_type = self.bias_type = "int64" if self._wide else "int32"
         self.data_zero, self.hidden_zero = zero_of(data), zero_of(hidden)
         self._zero = self.hidden_zero
-        self.tables = (lookup.sigmoid_table(),)
+        self.tables = (_curve_table(),)
         bias = max(int(np.abs(use.constant(place).astype(np.int64)).max()) for place in _BIASES)
         depths = [use.input(places[0]).shape[1] for places in (_WEIGHTS, _RECURRENT)]
         # Of a sum of products: 255 times 128, the most that a value without its zero point and a weight can be.
-        self._fits = 255 * 128 * max(depths) + bias < 1 << 30
+        self._largest = 255 * 128 * max(depths) + bias
         self._reals = [
             [self._real(item, use.input(weights)) for item, weights in ((data, own), (hidden, recurrent))]
             for own, recurrent in zip(_WEIGHTS, _RECURRENT, strict=True)
@@ -308,14 +385,24 @@ class _IntegerCell(_Cell):
         # The product of the scales is in single precision.
         return float(np.float64(scale_of(data) * scale_of(weights)) / np.float64(_GATE_SCALE))
 
-    def fold(self, bias: Array, totals: Sequence[Array]) -> tuple[Array, list[Array]]:
-        """Multiply the totals of weights by the zero points, the input's into the biases."""
-        folded = bias - np.int32(self.data_zero) * totals[0], np.int32(self.hidden_zero) * totals[1]
-        self.data_zero, self.hidden_zero = None, 1
-        return folded[0], [totals[0][:1, :1], folded[1]]
+    @property
+    def numbers(self) -> Array | None:
+        """Numbers of ``lstm_step``; None if the cell needs more than it computes."""
+        factors = [*(real for gate in self._reals for real in gate), self._forget, self._input, self._hidden]
+        scales = [_scale_of_sum(factor) for factor in factors]
+        # Of the products of gates, all shifts go to the right.
+        shifts = [shift for _, _, shift in scales]
+        if self._wide or self._factor > 1 << 15 or max(shifts) > 30 or min(shifts[8:]) < 1:
+            return None
+        if self._largest << max(0, -min(shifts)) >= 1 << 30:
+            return None
+        bounds = (-self._clip, self._clip) if self._clip else _INT16
+        rounding = 1 << (self._places - 1) if self._places else 0
+        state = (self._factor, rounding, self._places, *bounds, self._zero)
+        return np.array([*(item for scale in scales for item in scale), *state], np.int32)
 
     def product(self, value: Any, factor: Any, zero: int) -> Any:
-        return (value.astype("int32") * factor.astype("int32")).astype(self.sum_type)
+        return ((value.astype("int32") - number(zero)) * factor.astype("int32")).astype(self.sum_type)
 
     def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
         parts = [
@@ -326,7 +413,7 @@ class _IntegerCell(_Cell):
 
     def _rescale(self, total: Any, real: float) -> Any:
         if not self._wide:
-            return _scale_product(total, real) if self._fits else rescale_value(total, real)
+            return _scale_product(total, real) if self._largest < 1 << 30 else rescale_value(total, real)
         multiplier, shift = narrow_multiplier(real)
         return rescale_wide(total, number(multiplier, "int64"), number(shift, "int64"))
 
@@ -334,8 +421,8 @@ class _IntegerCell(_Cell):
         return self._curve(value * number(3), logistic, tables)
 
     def _curve(self, scaled: Any, logistic: bool, tables: Sequence[Any]) -> Any:
-        table = tirx.address_of(tables[0][0])
-        return tirx.call_pure_extern("int32", "curve_int16", scaled, table, number(9 if logistic else 8))
+        table = tirx.address_of(tables[0][256])
+        return tirx.call_pure_extern("int32", f"curve_int16_{9 if logistic else 8}", scaled, table)
 
     def next_state(self, state: Any, gates: Sequence[Any]) -> Any:
         forget, entered, candidate = (gate.astype("int32") for gate in gates[:3])

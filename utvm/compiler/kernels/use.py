@@ -14,6 +14,7 @@ from tvm import relax
 from utvm.compiler.kernels.quantities import Goal, Quantity, Real, Value, View, quantity_of, tensor_type
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.read.tflite_records import TfliteOperator, TfliteTensor
+from utvm.compiler.target import ANY, Target
 from utvm.errors import CompileError
 
 _ACTIVATIONS = {
@@ -43,6 +44,7 @@ class Use:
     value: Callable[[int], Any]
     builder: Any
     layers: dict[str, IntegerLayer] = field(default_factory=dict)
+    target: Target = ANY
 
     @property
     def result(self) -> TfliteTensor:

@@ -46,21 +46,26 @@ def make_dense_pairs(record: Convolution) -> Operator | None:
     record, table = settled
     weights = np.zeros((-(-channels // 4) * 4, -(-length // 4) * 4), np.int32)
     weights[:channels, :length] = record.weights.reshape(channels, length)
-    if np.abs(weights).reshape(-1, 2).sum(axis=1).max() > _REACH:
+    if not fits_words(weights):
         return None
     if channels <= 2:
         return _dense_operator(record, table, "dense_two", weights[0] + (weights[1] << 16))
-    return _dense_operator(record, table, "dense_pairs", _words(weights ^ 128), 2 * weights.shape[1])
+    return _dense_operator(record, table, "dense_pairs", words_of(weights ^ 128), 2 * weights.shape[1])
 
 
 def _dense(record: Convolution, table: Int32) -> Operator:
     channels, length = len(record.weights), record.weights[0].size
     weights = np.zeros((-(-channels // 4) * 4, length), np.int32)
     weights[:channels] = record.weights.reshape(channels, length)
-    return _dense_operator(record, table, "dense_fours", _words(weights))
+    return _dense_operator(record, table, "dense_fours", words_of(weights))
 
 
-def _words(weights: Int32) -> Int32:
+def fits_words(weights: npt.NDArray[Any]) -> bool:
+    """Whether ``dense_sums`` can add up the products of int8 weights, an even number a channel."""
+    return bool(np.abs(weights.astype(np.int32)).reshape(-1, 2).sum(axis=1).max() <= _REACH)
+
+
+def words_of(weights: Int32) -> Int32:
     fours = weights.astype(np.uint8).reshape(-1, 4, weights.shape[1]).transpose(0, 2, 1)
     return np.ascontiguousarray(fours).view("<i4").astype(np.int32)
 
