@@ -296,6 +296,8 @@ def test_channels_share_halfwords_if_their_sums_allow(
         ("balance", 12, 512, 0),  # both
         ("speed", 12, 512, 2),
         ("speed", 8, 4, 4),
+        ("balance", 24, 5, 0),  # not in fours
+        ("speed", 8, 1, 0),
         ("flash", 24, 4, 0),
         ("ram", 24, 4, 0),
     ],

@@ -53,7 +53,7 @@ def make_with_winograd(record: Convolution, *, thrifty: bool = True) -> Operator
     """
     settled, table = common.settle(record)
     pairs = record.input_shape[2] // 2
-    if table is None or len(table) % 4 or pairs % 2:
+    if table is None or len(table) % 4 or record.input_shape[2] % 4:
         return None
     if record.weights.shape[1:3] != (3, 3) or record.strides != (1, 1) or record.dilation != (1, 1):
         return None
