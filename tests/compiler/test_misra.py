@@ -14,6 +14,7 @@ from models.tflite_writer import Builder
 from utvm import boards
 from utvm.compiler import Target, compile_model, from_tflite, load
 from utvm.compiler.package.misra import Reasons, misra_counts, misra_findings, reasons, runtime_findings, total
+from utvm.compiler.target import Goal
 from utvm.errors import ToolchainError
 from utvm.paths import ROOT
 
@@ -111,14 +112,15 @@ def test_winograd_breaks_only_rules_with_a_reason(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("extension", "width", "helpers"),
+    ("extension", "goal", "width", "helpers"),
     [
-        ("mve", 8, ("vector_lanes", "vector_depthwise", "vector_tiles")),
-        ("plain", 2, ("depthwise_narrow", "depthwise_image", "dense_pairs", "dense_two")),
+        ("mve", "balance", 8, ("vector_lanes", "vector_depthwise", "vector_tiles")),
+        pytest.param("mve", "speed", 8, ("vector_winograd_1_1_0_0",), marks=pytest.mark.nightly),
+        ("plain", "balance", 2, ("depthwise_narrow", "depthwise_image", "dense_pairs", "dense_two")),
     ],
 )
 def test_kernels_break_only_rules_with_a_reason(
-    extension: str, width: int, helpers: tuple[str, ...], tmp_path: Path
+    extension: str, goal: Goal, width: int, helpers: tuple[str, ...], tmp_path: Path
 ) -> None:
     """The forms of MVE and of NEON are in the same file."""
     builder = Builder()
@@ -136,7 +138,7 @@ def test_kernels_break_only_rules_with_a_reason(
     builder.operator("DEPTHWISE_CONV_2D", ["x", "small", None], ["d"], padding="SAME")
     builder.operator("DEPTHWISE_CONV_2D", ["x", "large", None], ["e"], padding="SAME")
     model = from_tflite(builder.finish(["x", "v"], ["z", "d", "e", "u12", "u2"]), "m")
-    library = compile_model(model, target=Target(extensions=(extension,)))
+    library = compile_model(model, target=Target(extensions=(extension,), goal=goal))
     sources = write_sources(library, tmp_path)
     text = "".join(path.read_text() for path in sources)
     assert all(f" {name}(" in text for name in helpers)

@@ -2,16 +2,28 @@
 """Vector kernels for bytes against an exact numpy model, on emulated cores with MVE, without it, and with NEON."""
 
 import functools
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from convolutions import MVE, NEON, Functions, Shape, overlap_distances, random_inputs, random_record, reference
+from convolutions import (
+    MVE,
+    NEON,
+    Functions,
+    HostFunctions,
+    Shape,
+    overlap_distances,
+    random_inputs,
+    random_record,
+    reference,
+)
 from emulated_core import CORTEX_A9, CORTEX_M55, Core, Run, run_emulated
 
 from utvm.compiler import Target
 from utvm.compiler.kernels.records import Convolution
+from utvm.compiler.target import Goal
 
 _POINT = (0, 0, 0, 0)
 _SHAPES = [
@@ -128,6 +140,73 @@ def test_extreme_numbers_equal_the_model(core: Core, target: Target, tmp_path: P
         for change in changes:
             records.append(replace(drawn, **change))  # type: ignore[arg-type]
     _assert_equal(core, Functions(records, target), records, True, tmp_path)
+
+
+_FAST = replace(MVE, goal="speed")
+_WINOGRAD = [
+    # Full tiles; tiles at the border; an image without padding; sums in two rounds; more padding than the filter sees.
+    Shape(height=8, width=8, channels=16, outputs=8, relu=True),
+    Shape(height=11, width=15, channels=32, outputs=12, residual=True, clamped=True),
+    Shape(height=10, width=18, channels=8, outputs=8, padding=_POINT),
+    Shape(height=8, width=8, channels=256, outputs=8, largest=90),
+    Shape(height=15, width=8, channels=128, outputs=8, padding=(2, 1, 0, 1), clamped=True),
+]
+
+
+def _filled(channels: int, weight: int, bias: int) -> Convolution:
+    """Return a layer of equal weights; pixels of 127 add up to 9 * 127 * channels * weight and the bias."""
+    record = random_record(Shape(height=8, width=8, channels=channels, outputs=8), 0)
+    record = replace(record, weights=np.full_like(record.weights, weight), bias=record.bias * 0 + bias, input_zero=0)
+    return replace(record, rescale=replace(record.rescale, shifts=np.full(8, -18, np.int32)))
+
+
+@functools.cache
+def _winograd() -> tuple[list[Convolution], Functions]:
+    """576 times a sum must fit 32 bits, or is divided modulo 2^32, where a sum must be below 2^25."""
+    edges = [(24, 127, 244_406), (24, 127, 244_407), (24, -127, -244_407)]
+    edges += [(128, 127, 14_973_823), (128, 127, 14_973_824)]
+    records = [random_record(shape, number) for number, shape in enumerate(_WINOGRAD, 1)]
+    records += [_filled(*edge) for edge in edges]
+    functions = Functions(records, _FAST)
+    forms = [re.findall(r"vector_winograd_\d+_\d_\d_(\d)\(", item.definition) for item in functions.printed]
+    assert all(forms[:5])
+    assert forms[5:] == [["0"], ["1"], ["1"], ["1"], []]
+    return records, functions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "core", [CORTEX_M55, pytest.param(_PLAIN_M55, marks=pytest.mark.nightly)], ids=["mve", "plain"]
+)
+def test_winograd_equals_the_model(core: Core, tmp_path: Path) -> None:
+    records, functions = _winograd()
+    _assert_equal(core, functions, records, True, tmp_path)
+
+
+@pytest.mark.slow
+def test_plain_form_of_winograd_has_no_undefined_behaviour(tmp_path: Path) -> None:
+    records, functions = _winograd()
+    run = HostFunctions(functions, tmp_path, ["-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"])
+    for number, record in enumerate(records):
+        inputs = random_inputs(record, number)
+        np.testing.assert_array_equal(run(number, record, inputs), reference(record, inputs))
+
+
+@pytest.mark.parametrize(
+    ("goal", "size", "channels", "outputs", "chosen"),
+    [
+        ("speed", 8, 32, 8, True),
+        ("balance", 8, 32, 8, False),  # more scratch memory and flash
+        ("speed", 5, 32, 8, False),  # most of the tiles lies beyond the image
+        ("speed", 8, 28, 8, False),
+        ("speed", 8, 32, 10, False),
+    ],
+)
+def test_winograd_is_chosen_where_it_saves_time(
+    goal: Goal, size: int, channels: int, outputs: int, chosen: bool
+) -> None:
+    record = random_record(Shape(height=size, width=size, channels=channels, outputs=outputs), 0)
+    assert ("vector_winograd" in Functions([record], replace(MVE, goal=goal)).text) == chosen
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from utvm.compiler.kernels import functions, records
 from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
 from utvm.compiler.kernels.cores.packed import make_dense_pairs, make_narrow, make_packed_operator
 from utvm.compiler.kernels.cores.vectors import make_lanes, make_with_vectors
-from utvm.compiler.kernels.cores.winograd import make_with_winograd
+from utvm.compiler.kernels.cores.winograd import make_winograd_with_vectors, make_with_winograd
 from utvm.compiler.target import Goal, Target
 
 
@@ -50,6 +50,7 @@ def _two_products(extensions: frozenset[str], wide: bool, held: bool, *goals: Go
 
 
 KERNELS = (
+    CoreKernel("MVE: Winograd's algorithm", _MVE, False, make_winograd_with_vectors, 0.1, ("speed",)),
     CoreKernel("MVE: 16 products in an instruction", _MVE, False, _make_with_mve, 0.16),
     CoreKernel("MVE: a channel's four by four values in a vector", _MVE, True, _make_with_mve, 1.0),
     CoreKernel("MVE: eight channels in a vector", _MVE, True, make_lanes, 1.0),
