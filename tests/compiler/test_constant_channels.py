@@ -57,6 +57,8 @@ class _RandomNetwork:
         scales = self.random.uniform(0.002, 0.02, outputs).astype(np.float32)
         faint = self.random.random(outputs) < 0.1
         bias[faint], scales[faint] = _LARGEST, _FAINT
+        # As in mcunet-in3, whose converter folded a negative factor into the scales.
+        scales[self.random.random(outputs) < 0.1] *= -1
         self._append(
             operator,
             shape,

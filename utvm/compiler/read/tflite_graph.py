@@ -268,16 +268,26 @@ def _tensor(table: Table, buffers: Sequence[npt.NDArray[np.uint8] | None], origi
     dtype = _ELEMENT_TYPES.get(kind, f"number {kind}")
     if dtype == "int4" and data is not None and data.size == (math.prod(shape) + 1) // 2:
         dtype, data = "int8", _from_halves(data)[: math.prod(shape)]
-    return TfliteTensor(
-        name,
-        shape,
-        _shape(table, 7, name, origin) or shape,
-        dtype,
-        data,
-        _quantisation(table.table(4), len(shape), name, origin),
-        bool(table.integer(5, "<b")),
-        table.has(6),
-    )
+    known = _quantisation(table.table(4), len(shape), name, origin)
+    if known is not None and data is not None and dtype in ("int8", "int32"):
+        known, data = _without_signs(known, data, dtype, shape)
+    signature = _shape(table, 7, name, origin) or shape
+    return TfliteTensor(name, shape, signature, dtype, data, known, bool(table.integer(5, "<b")), table.has(6))
+
+
+def _without_signs(
+    known: Quantisation, data: npt.NDArray[np.uint8], dtype: str, shape: tuple[int, ...]
+) -> tuple[Quantisation, npt.NDArray[np.uint8]]:
+    """Move the signs of scales to the numbers: converters that fold a negative factor into the scales leave them."""
+    signs, count = np.where(known.scales < 0, -1, 1), known.scales.size
+    fits = shape[known.axis : known.axis + 1] == (count,) and data.nbytes == math.prod(shape) * np.dtype(dtype).itemsize
+    if (signs > 0).all() or known.zero_points.any() or not fits:
+        return known, data
+    along = [count if axis == known.axis else 1 for axis in range(len(shape))]
+    numbers = data.view(dtype).reshape(shape) * signs.reshape(along)
+    if numbers.max() > np.iinfo(dtype).max:
+        return known, data
+    return replace(known, scales=np.abs(known.scales)), numbers.astype(dtype).ravel().view(np.uint8)
 
 
 def _from_halves(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
