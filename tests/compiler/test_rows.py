@@ -259,3 +259,25 @@ def test_inputs_that_cannot_come_by_rows_are_refused() -> None:
     assert "multiples of 4 bytes" in refusal(narrow)
     with pytest.raises(CompileError, match="only generated calls"):
         compile_model(from_tflite(_shrinking(1).content(), "drawn"), target=Target(input_rows=True), executor="graph")
+
+
+@pytest.mark.slow
+def test_speed_takes_the_memory_that_fast_forms_need(tmp_path: Path) -> None:
+    """A plane of a channel would increase the working memory, so that others copy parts of rows."""
+    network = _Network(1, (48, 48, 8))
+    network.convolve(0, 3, depthwise=True)
+    content = network.content()
+    board = boards.load("nucleo-l4r5zi")
+    runs, sizes = [], []
+    goals: tuple[Goal, ...] = ("balance", "speed")
+    for goal in goals:
+        library = compile_model(from_tflite(content, "m"), target=replace(board.target, goal=goal, weights_in_ram=0))
+        sizes.append(library.arena_bytes)
+        (tmp_path / goal).mkdir()
+        with (
+            attach(board, "virtual", log_directory=tmp_path / goal) as connection,
+            HostDriven(connection, firmware.build(board, [library])) as session,
+        ):
+            runs.append(session.run("m", [np.arange(48 * 48 * 8, dtype=np.int8).reshape(network.shape)]))
+    assert runs[0].outputs[0].tobytes() == runs[1].outputs[0].tobytes()
+    assert sizes[1] > sizes[0] and runs[1].count < runs[0].count

@@ -14,7 +14,7 @@ from tests.virtual.target import RAM, Target
 from tests.virtual.test_counting import CYCCNT_ON
 from utvm import boards
 from utvm.errors import ConfigError
-from utvm.virtual.spec import WAITS, WAITS_REGISTER, CacheSpec, CoreName
+from utvm.virtual.spec import FLASH_BYTES, WAITS_REGISTER, CacheSpec, CoreName
 
 _ROUNDS = (10, 30)
 _LOOP = "subs r1, #1\nbne.w 1b"
@@ -180,14 +180,14 @@ def test_unified_cache_holds_code_and_data(tmp_path: Path, unified: bool, misses
     assert cycles_per_round(tmp_path, body, "stm32f407", timing=timing) == 2 + 1 + _M4_LOOP + misses * _M4_WAIT
 
 
-def test_counter_shows_the_reason_of_waits(tmp_path: Path) -> None:
+def test_counter_shows_the_reason_of_waits_and_the_bytes(tmp_path: Path) -> None:
     loads = "".join(f"ldr r3, [r2, #{16 * line}]\nnop\n" for line in range(9))  # more lines than the cache
     counts = []
-    for wait in range(len(WAITS) + 1):
+    for wait in range(FLASH_BYTES + 1):
         select = f"ldr r4, ={WAITS_REGISTER:#x}\nmovs r5, #{wait}\nstr r5, [r4]\nb 1f\n.ltorg\n"
         (tmp_path / str(wait)).mkdir()
         counts.append(cycles_per_round(tmp_path / str(wait), f"{select}.balign 16\n1: {loads}{_LOOP}", "stm32f407"))
-    assert counts == [9 * (3 + _M4_WAIT) + _M4_LOOP, 9, 9 * _M4_WAIT, 1]
+    assert counts == [9 * (3 + _M4_WAIT) + _M4_LOOP, 9, 9 * _M4_WAIT, 1, 9 * 4]
 
 
 @pytest.mark.parametrize(

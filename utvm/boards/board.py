@@ -124,7 +124,15 @@ class Board(Record):
         from utvm.compiler.target import Target  # Listing boards needs no compiler.
 
         row = self.cpu_row
-        return Target(row.core, tuple(row.extensions), f"{self.toolchain}/{self.cpu}")
+        return Target(row.core, tuple(row.extensions), f"{self.toolchain}/{self.cpu}", ram_room=self._ram_room)
+
+    @property
+    def _ram_room(self) -> int:
+        timing = self.timing or self.offered_timing
+        if not timing or not timing.data.wait or self.region(self.layout.code).kind != "flash":
+            return 0
+        # The rest is for the runtime, which needs 16 KB with RPC, and for the application.
+        return max(0, self.region(self.layout.data).size * 7 // 8 - 8192)
 
     @property
     def layout(self) -> parts.Layout:

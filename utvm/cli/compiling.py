@@ -96,7 +96,7 @@ def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptio
             target,
             unchecked=_is_yes(settings, "unchecked-indices"),
             goal=goal,
-            weights_in_ram=_size(settings.get("weights-in-ram", "0")),
+            weights_in_ram=_size(settings["weights-in-ram"]) if "weights-in-ram" in settings else None,
             input_rows=_is_yes(settings, "input-rows"),
         ),
         memory=_memory(settings.get("memory", ""), settings.get("pin", "")),

@@ -70,7 +70,8 @@ def report(request: choices.CompileChoice, output: str, explain: bool, misra: bo
     for arena in library.arenas:
         OUT.print(f"{arena.region}: {arena.size_bytes:,} bytes, including {included}")
     OUT.print(f"working memory: {library.arena_bytes:,} bytes; no plan needs less than {library.lower_bound_bytes:,}")
-    OUT.print(f"constants: {library.weights_bytes:,} bytes")
+    copied = f"; {count:,} are copied to RAM at the start" if (count := library.target.weights_in_ram) else ""
+    OUT.print(f"constants: {library.weights_bytes:,} bytes{copied}")
     for leftover in library.leftovers:
         OUT.print(f"in float: {leftover.operator} ({printable(leftover.tensor)}): {leftover.reason}")
     for removal in library.removals:
@@ -103,6 +104,7 @@ def _write_results(library: Library, page: Path, rules: Sequence[RuleCount] | No
             "working_bytes": library.arena_bytes,
             "least_working_bytes": library.lower_bound_bytes,
             "weights_bytes": library.weights_bytes,
+            "weights_in_ram": library.target.weights_in_ram,
             "in_float": [
                 {"operator": leftover.operator, "tensor": leftover.tensor, "reason": leftover.reason}
                 for leftover in library.leftovers

@@ -4,12 +4,13 @@
 import itertools
 import logging
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from utvm.compiler import accelerator, c_files, notes, quantised, refusal, tvm_types
-from utvm.compiler.c.emit import Argument, CalledGraph, Kind, emit, print_control
+from utvm.compiler.c.emit import Argument, CalledGraph, Kind, choose_in_ram, emit, print_control
 from utvm.compiler.c.printer import ALIGNMENT, CFunction, print_function
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
@@ -128,15 +129,17 @@ def _emit_graph(graph: Graph, integerized: quantised.Integerized, imported: Impo
             ALIGNMENT if assisted else 1,
         )
 
+    enough = sys.maxsize if request.target.goal == "speed" and not handed else enough
     plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, plan_with, enough)
     operators |= {item: printed[form][item] for item, form in saving.items()}
-    ram_bytes = request.target.weights_in_ram if request.stepped else 0
+    room = request.target.weights_room(sum(plan.region_bytes.values())) if request.stepped else 0
+    in_ram = choose_in_ram(graph, kinds, arguments, room)
     notes.note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
-        emit(name, graph, plan, operators, kinds, arguments, request.executor, request.stepped, ram_bytes),
+        emit(name, graph, plan, operators, kinds, arguments, request.executor, request.stepped, in_ram),
         leftovers=integerized.leftovers,
         removals=integerized.removals,
-        target=request.target,
+        target=replace(request.target, weights_in_ram=sum(graph.constants[item].nbytes for item in in_ram), ram_room=0),
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
     )

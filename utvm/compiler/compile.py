@@ -4,7 +4,7 @@
 import functools
 import importlib.metadata
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -81,6 +81,8 @@ def compile_model(
         raise errors.ConfigError(f"there is no executor {executor!r}", "use aot or graph")
     symbol = names.library_name(name or model.name)
     memory = memory or Memory()
+    if target.goal != "speed" or target.weights_in_ram is not None:
+        target = replace(target, ram_room=0)  # Boards with the same CPU share libraries.
     parts = [model.digest, symbol, repr(target), memory.text, executor, *_parts(assistant)]
     key = content_key(*parts)
     # Comparing the parts in two logs shows why a run compiled again.

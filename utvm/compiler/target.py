@@ -19,7 +19,9 @@ class Target:
         tuned: pairs of a layer's key and its best kernel name or schedule trace.
         goal: what kernels save at the expense of the others; by default a balance of the three.
         unchecked: do not check indices from inputs: one out of range accesses other memory.
-        weights_in_ram: bytes of weights that start-up code may copy to RAM: those with the most products a byte.
+        weights_in_ram: bytes of weights that start-up code may copy to RAM: those with the most products a byte;
+            None: as many as the room has, if the goal is speed. A library's target has the bytes that are copied.
+        ram_room: bytes of RAM for working memory and copied weights; 0 if the board's flash does not wait.
         input_rows: the application hands over the input, an image, by rows; it is never whole in memory.
     """
 
@@ -29,7 +31,8 @@ class Target:
     tuned: tuple[tuple[str, str], ...] = ()
     unchecked: bool = False
     goal: Goal = "balance"
-    weights_in_ram: int = 0
+    weights_in_ram: int | None = None
+    ram_room: int = 0
     input_rows: bool = False
 
     def __post_init__(self) -> None:
@@ -43,8 +46,15 @@ class Target:
     @property
     def fields(self) -> dict[str, object]:
         """Return fields for packages and reports; the rest only if not default."""
-        left_out = {"tuned": (), "unchecked": False, "goal": "balance", "weights_in_ram": 0, "input_rows": False}
-        return {name: value for name, value in asdict(self).items() if name not in left_out or value != left_out[name]}
+        always = ("core", "extensions", "row")
+        fields = {name: value for name, value in asdict(self).items() if name in always or value}
+        return {name: value for name, value in fields.items() if (name, value) != ("goal", "balance")}
+
+    def weights_room(self, working_bytes: int) -> int:
+        """Return the bytes of weights that start-up code may copy to RAM; as much as the working memory stays free."""
+        if self.weights_in_ram is not None:
+            return self.weights_in_ram
+        return max(0, self.ram_room - 2 * working_bytes) if self.goal == "speed" else 0
 
     @property
     def label(self) -> str:

@@ -34,10 +34,11 @@ def compile_for(
     name: str | None = None,
 ) -> compiler.Library:
     """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`."""
+    target = options.target or board.target
     return compiler.compile_model(
         model,
         name=name,
-        target=options.target or board.target,
+        target=replace(target, ram_room=0) if options.in_ram else target,  # All weights are in RAM then.
         memory=options.memory,
         executor=options.executor,
         storage=_storage(board, options.in_ram),

@@ -26,6 +26,8 @@ WAITS = ("load", "flash", "branch")
 """Kinds of waits: modelled cycles that issue no instruction, in the order of ``enum wait`` in ``cycles.h``."""
 WAITS_REGISTER = 0xE0001F00
 """Register of virtual boards only, in the DWT: 0 if CYCCNT counts all modelled cycles, N for those of a wait."""
+FLASH_BYTES = len(WAITS) + 1
+"""Value of that register for bytes of data read from flash instead of cycles."""
 MAX_CACHE_LINES = 512
 SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
 """Serial numbers that all protocols of the virtual probes can transmit."""

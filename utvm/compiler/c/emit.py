@@ -203,9 +203,9 @@ def emit(
     arguments: Mapping[str, Sequence[Argument]],
     executor: str,
     stepped: bool = True,
-    ram_bytes: int = 0,
+    in_ram: Sequence[int] = (),
 ) -> Library:
-    """Emit a library; ``ram_bytes`` of its constants may start in RAM."""
+    """Emit a library; start-up code copies the constants ``in_ram`` to RAM."""
     used = {function: list(arguments[function]) for function in operators}
     for function, operator in operators.items():
         if operator.workspace_bytes:
@@ -232,7 +232,7 @@ def emit(
             for function, operator in operators.items()
         ),
     )
-    values = _values(library, graph, plan, operators, stepped) | {"in_ram": _constants_in_ram(graph, kinds, ram_bytes)}
+    values = _values(library, graph, plan, operators, stepped) | {"in_ram": in_ram}
     large = {constant_name(name, number): data for number, data in enumerate(graph.constants) if is_large(data)}
     if executor == "aot":
         return replace(library, sources=CFiles(_render(library, values), large))
@@ -354,16 +354,22 @@ def _one_byte(content: bytes) -> int | None:
     return content[0] if len(set(content)) == 1 else None
 
 
-def _constants_in_ram(graph: Graph, kinds: Mapping[str, Kind], size: int) -> list[int]:
-    """Choose constants of at most ``size`` bytes that are read most often: those with the most products a byte."""
-    macs: Counter[int] = Counter()
+def choose_in_ram(
+    graph: Graph, kinds: Mapping[str, Kind], arguments: Mapping[str, Sequence[Argument]], size: int
+) -> list[int]:
+    """Choose constants of at most ``size`` bytes that are read most often: those with the most products a byte.
+
+    An operator without products, such as one that reads a table, counts the bytes of its outputs.
+    """
+    reads: Counter[int] = Counter()
     for step in graph.calls:
         for place in step.reads:
-            if place.kind == "constant" and is_large(graph.constants[place.number]):
-                macs[place.number] += kinds[step.function].macs if step.function else 0
+            if place.kind == "constant" and step.function:
+                outputs = sum(item.bytes for item in arguments[step.function] if item.written)
+                reads[place.number] += max(kinds[step.function].macs, outputs)
     chosen = []
-    for number in sorted(macs, key=lambda item: macs[item] / graph.constants[item].nbytes, reverse=True):
-        if macs[number] and graph.constants[number].nbytes <= size:
+    for number in sorted(reads, key=lambda item: reads[item] / graph.constants[item].nbytes, reverse=True):
+        if graph.constants[number].nbytes <= size:
             chosen.append(number)
             size -= graph.constants[number].nbytes
     return chosen

@@ -20,7 +20,7 @@ from utvm.virtual.cortex_m.mpu import FILTERS_DATA, MPU, MPU_END, UNPRIVILEGED, 
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
 from utvm.virtual.cortex_m.trace import FORMATTER, ITM, PORTS_END, TraceState, TraceUnit
 from utvm.virtual.engine import NEVER
-from utvm.virtual.spec import WAITS, TimingSpec
+from utvm.virtual.spec import FLASH_BYTES, TimingSpec
 from utvm.virtual.wiring import Timer
 
 _SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
@@ -177,7 +177,7 @@ class CortexM:
     # Time
 
     def _select(self, number: int) -> None:
-        if self._model and number <= len(WAITS):
+        if self._model and number <= FLASH_BYTES:
             self._model.selected = number
 
     def _cycles(self) -> int:

@@ -484,5 +484,7 @@ void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size) {
     else
       wait_for(cycles, WAIT_LOAD, (address & 1u) ? size / 2 : 1);
   }
+  if (address - cycles->data.first < cycles->data.bytes)
+    cycles->flash_bytes += size;
   read_cache(cycles, cycles->unified ? &cycles->code : &cycles->data, address, size);
 }

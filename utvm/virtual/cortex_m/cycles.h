@@ -78,6 +78,7 @@ enum wait { WAIT_LOAD, WAIT_FLASH, WAIT_BRANCH, WAITS };
 typedef struct {
   uint64_t cycles;
   uint64_t waited[WAITS];
+  uint64_t flash_bytes; /* of data that was read from flash, literals included */
   /* the core */
   uint32_t costs[OPERATIONS];
   uint32_t latencies[OPERATIONS]; /* cycles until the result can be used */

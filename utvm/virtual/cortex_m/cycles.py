@@ -91,6 +91,7 @@ class _State(ctypes.Structure):
     _fields_ = (
         ("cycles", ctypes.c_uint64),
         ("waited", ctypes.c_uint64 * len(WAITS)),
+        ("flash_bytes", ctypes.c_uint64),
         *fields(_Operations, "costs latencies"),
         *fields(ctypes.c_uint32, "refill indirect split wide_branch pipelined bus pairs slow mispredicted"),
         *fields(_Cache, "code data"),
@@ -106,14 +107,14 @@ class Cycles:
 
     def __init__(self, core: Core, bus: Bus, timing: CoreTiming, board: TimingSpec) -> None:
         self._state = _state(timing, board, [memory.region for memory in bus.memories])
-        self.selected = 0  # 0: all cycles; N: those of the N-th of WAITS
+        self.selected = 0  # 0: all cycles; N: those of the N-th of WAITS, or FLASH_BYTES
         core.model_cycles(ctypes.addressof(self._state))
 
     @property
     def count(self) -> int:
-        """Cycles since the model was created: all, or those of the selected wait."""
-        selected = self.selected
-        return cast(int, self._state.waited[selected - 1] if selected else self._state.cycles)
+        """Cycles since the model was created, those of the selected wait, or bytes read from flash."""
+        numbers = (self._state.cycles, *self._state.waited, self._state.flash_bytes)
+        return cast(int, numbers[self.selected])
 
 
 def qemu_plugin(core: str, board: TimingSpec, regions: Sequence[RegionSpec], file: Path) -> str:

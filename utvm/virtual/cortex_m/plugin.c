@@ -55,11 +55,17 @@ static void find_memory(uint64_t id, unsigned int core) {
     fclose(maps);
 }
 
+/* As the register for the choice has it: cycles, those of a wait, or bytes. */
+static uint32_t count_of(uint32_t selected) {
+  if (selected == WAITS + 1)
+    return (uint32_t)state.flash_bytes;
+  return (uint32_t)(selected - 1 < WAITS ? state.waited[selected - 1] : state.cycles);
+}
+
 static void execute(unsigned int core, void *address) {
-  const uint32_t selected = shared->selected;
   (void)core;
   utvm_time(&state, utvm_decoded_at(&state, (uint32_t)(uintptr_t)address), (uint32_t)(uintptr_t)address);
-  shared->count = (uint32_t)(selected - 1 < WAITS ? state.waited[selected - 1] : state.cycles);
+  shared->count = count_of(shared->selected);
 }
 
 static void read_data(unsigned int core, uint32_t access, uint64_t address, void *data) {
