@@ -67,7 +67,7 @@ static __attribute__((noinline)) void {{ name }}(
         ldm r1!, {r2, r3, r12}
         {% endif %}
         {{ "asr %s, %s, #7" % (sum, sum) if shared and loop.index0 % 2 else "lsl %s, %s, #1" % (sum, sum) }}
-        {{ dsp.scale(sum, "r2", "r3", rounded, limit) }}
+        {{ dsp.scale(sum, "r2", "r3", rounded, limit, free="r3") }}
         {% endfor %}
         ldrd r2, r0, [sp, #8]
         strb r4, [r0], #1

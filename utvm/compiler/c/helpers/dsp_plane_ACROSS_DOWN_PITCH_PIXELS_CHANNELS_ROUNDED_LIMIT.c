@@ -21,7 +21,7 @@ smlabt r11, r8, {{ other }}, r11
 {% endfor %}
 ldrd r8, r9, [sp]
 {% for sum in ("r10", "r11")[:count] %}
-{{ dsp.scale(sum, "r8", "r9", rounded, limit) }}
+{{ dsp.scale(sum, "r8", "r9", rounded, limit, free="r9" if loop.last) }}
 {% if channels > 255 %}
 strb {{ sum }}, [r1]
 addw r1, r1, #{{ channels }}

@@ -76,7 +76,7 @@ static __attribute__((noinline)) void {{ name }}(
         ldm r1!, {r2, r3, r12}
         {% endif %}
         {{ ("asr r%d, r%d, #7" if shared and sum > 7 else "lsl r%d, r%d, #1") % (sum, sum) if not wide }}
-        {{ dsp.scale("r%d" % sum, "r2", "r3", rounded, limit) }}
+        {{ dsp.scale("r%d" % sum, "r2", "r3", rounded, limit, free="lr") }}
         {% endfor %}
         add lr, sp, #12
         ldm lr, {r0, r2, r3, r12}
