@@ -20,8 +20,7 @@ import psutil
 import yaml
 
 from benchmarks import seen
-from utvm.base.process.run import free_port
-from utvm.base.process.service import Service
+from utvm.base.process import Service, free_port
 from utvm.errors import ProvisionError
 from utvm.farm.client import FarmClient, LeaseHolder, labgrid_python
 from utvm.farm.hosted import coordinator

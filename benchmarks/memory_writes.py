@@ -31,7 +31,7 @@ from rich.table import Table
 
 from benchmarks import seen
 from utvm import boards
-from utvm.base.process.run import free_port
+from utvm.base.process import free_port
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.virtual import start_virtual

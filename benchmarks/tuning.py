@@ -27,7 +27,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import seen
-from utvm.base.process.run import free_port
+from utvm.base.process import free_port
 from utvm.paths import ROOT
 
 _DIGITS = ROOT / "models" / "digits"

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from utvm import boards
-from utvm.base.process.run import free_port
+from utvm.base.process import free_port
 from utvm.cli.board_run import READY
 from utvm.drivers import attach
 from utvm.paths import ROOT

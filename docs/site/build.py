@@ -24,7 +24,7 @@ from rich.text import Text
 
 from docs.site.maps import memory_maps
 from utvm import __version__, errors, paths
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.base.storage.files import check_folder
 from utvm.base.text.templates import templates_of
 from utvm.cli.output import OUT, print_steps

@@ -16,7 +16,7 @@ import pytest
 from hil_tests.programs import handwritten
 from tests.processes import has_ended
 from utvm import boards, firmware
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.boards.parts import Emulator
 from utvm.drivers import Connection, attach
 from utvm.drivers.builtin.qemu import Qemu

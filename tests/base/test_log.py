@@ -14,7 +14,7 @@ import pytest
 import utvm
 from tests.probe.fake_gdb_server import FakeGdbServer
 from utvm.base import log
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.base.storage.cache import Cache
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe.packets import GdbLink

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.running import inv
 from utvm.base.log import log_folder, log_into
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.base.storage import cache, lock
 from utvm.base.storage.cache import Cache
 from utvm.base.storage.files import (

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tests.processes import has_ended
-from utvm.base.process.run import run_tool, version_of
-from utvm.base.process.service import Service, Subprocess
+from utvm.base.process import Service, Subprocess, run_tool, version_of
 from utvm.errors import ProbeError, ToolchainError
 
 
@@ -110,9 +109,9 @@ def test_check_notices_a_killed_service(tmp_path: Path) -> None:
 
 
 def test_service_with_an_unreadable_log_is_alive(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG", "utvm.base.process.service.helper")
+    caplog.set_level("DEBUG", "utvm.base.process.helper")
     code = "import time; print('ready 1'); time.sleep(60)"
-    with _service(tmp_path, code, log_branch="utvm.base.process.service.helper") as service:
+    with _service(tmp_path, code, log_branch="utvm.base.process.helper") as service:
         assert "ready 1" in caplog.messages
         (tmp_path / "log").unlink()
         (tmp_path / "log").mkdir()
@@ -124,7 +123,7 @@ def test_service_with_an_unreadable_log_is_alive(tmp_path: Path, caplog: pytest.
 def test_service_ends_with_its_parent(tmp_path: Path, number: signal.Signals) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from utvm.errors import ProbeError; from utvm.base.process.service import Service\n"
+        "from utvm.errors import ProbeError; from utvm.base.process import Service\n"
         "from utvm.base.process.signals import raise_on_signals\n"
         "raise_on_signals()\n"
         "command = [sys.executable, '-u', '-c', 'import time; print(\"ready\"); time.sleep(60)']\n"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.portions import by_day
-from utvm.base.process.run import free_port
+from utvm.base.process import free_port
 from utvm.paths import ROOT
 
 MODEL = ("--model", ROOT / "models" / "digits" / "digits_int8.tflite")

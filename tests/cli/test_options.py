@@ -14,12 +14,11 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from tests.portions import by_day
-from utvm import options
+from utvm import selection
 from utvm.cli import make_command
 from utvm.errors import ConfigError
-from utvm.options import option
 from utvm.paths import ROOT
-from utvm.selection import BoardFolders, BoardSelection
+from utvm.selection import BoardFolders, BoardSelection, option
 
 # In a process of its own: the modules here were imported without the new field.
 _NEW_FIELD = """
@@ -98,27 +97,27 @@ class _Choice:
 def test_command_line_has_all_fields_of_the_record(choice: object) -> None:
     # pytest parses its options with argparse.
     parser = argparse.ArgumentParser()
-    options.add_to_pytest(parser.add_argument, type(choice))
-    assert options.build_record(type(choice), vars(parser.parse_args(options.words(choice)))) == choice
+    selection.add_to_pytest(parser.add_argument, type(choice))
+    assert selection.build_record(type(choice), vars(parser.parse_args(selection.words(choice)))) == choice
 
 
 def test_option_without_its_value_has_another_default() -> None:
-    assert options.build_record(_Choice, {"wait": True}).wait == 60.0
-    assert options.build_record(_Choice, {"wait": "2.5"}).wait == 2.5
-    assert options.build_record(_Choice, {"wait": None}).wait == 0.0
+    assert selection.build_record(_Choice, {"wait": True}).wait == 60.0
+    assert selection.build_record(_Choice, {"wait": "2.5"}).wait == 2.5
+    assert selection.build_record(_Choice, {"wait": None}).wait == 0.0
 
 
 def test_invalid_numbers_and_combinations_are_refused() -> None:
     with pytest.raises(ConfigError, match="--often 'twice' is not a number"):
-        options.build_record(_Choice, {"often": "twice"})
+        selection.build_record(_Choice, {"often": "twice"})
     with pytest.raises(ConfigError, match="--physical and --virtual exclude each other"):
-        options.build_record(BoardSelection, {"physical": True, "virtual": True})
+        selection.build_record(BoardSelection, {"physical": True, "virtual": True})
 
 
 def test_folder_is_translated_for_another_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert options.parts(BoardSelection("./mine:memory=ddr")) == (("--board=", tmp_path / "mine", ":memory=ddr"),)
-    assert options.parts(BoardFolders("one:two")) == (("--board-path=", tmp_path / "one", ":", tmp_path / "two"),)
+    assert selection.parts(BoardSelection("./mine:memory=ddr")) == (("--board=", tmp_path / "mine", ":memory=ddr"),)
+    assert selection.parts(BoardFolders("one:two")) == (("--board-path=", tmp_path / "one", ":", tmp_path / "two"),)
 
 
 def _plain_invoke(tmp_path: Path, *, inside: bool) -> tuple[list[str], dict[str, str]]:

@@ -10,7 +10,7 @@ from convolutions import Functions, Int8
 from elftools.elf.elffile import ELFFile
 from unicorn import arm_const
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler.kernels.records import Convolution
 
 _CODE, _RAM, _STACK, _END = 0x10000, 0x20000000, 0x30000000, 0x8000

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from convolutions import Functions, Int8
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler.kernels.records import Convolution
 
 _FLAGS = ["-O2", "-std=gnu99", "-Wall", "-Wextra", "-Werror"]

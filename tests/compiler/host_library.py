@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler import Library
 
 Array = npt.NDArray[Any]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from host_library import FLAGS
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler import Library
 from utvm.errors import UtvmError
 

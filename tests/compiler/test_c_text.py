@@ -13,7 +13,7 @@ from host_library import FLAGS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.names import RESERVED, Scope, identifier, library_name

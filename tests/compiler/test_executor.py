@@ -12,7 +12,7 @@ import pytest
 from host_library import FLAGS, HostLibrary, write_sources
 
 from hil_tests.operator_cases import OPERATOR_CASES
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler import Library, Memory, Region, compile_model, load
 from utvm.errors import ConfigError
 

@@ -20,7 +20,7 @@ from tvm import relax
 
 from hil_tests.operator_cases import OPERATOR_CASES
 from models.tflite_writer import Builder
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler import Library, Model, compile_model, from_onnx, from_relax, from_tflite
 from utvm.compiler.library import INDEX_OUT_OF_RANGE
 from utvm.compiler.target import Target

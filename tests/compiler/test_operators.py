@@ -8,7 +8,7 @@ import pytest
 from host_library import FLAGS, HostLibrary, write_sources
 
 from hil_tests.operator_cases import OPERATOR_CASES, OperatorCase
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler import compile_model, reference
 
 # TVM's LLVM backend uses its own rational function here; the library calls the C library.

@@ -17,10 +17,9 @@ import yaml
 from tests.probe.fake_usb import plug_in
 from utvm import boards
 from utvm.base.storage import lock
-from utvm.options import build_record, words
 from utvm.paths import ROOT
 from utvm.probe.virtual import start_virtual
-from utvm.selection import BoardSelection
+from utvm.selection import BoardSelection, build_record, words
 
 _BUS = ROOT / "tests" / "hil" / "usb_bus"
 

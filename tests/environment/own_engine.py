@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.errors import ProvisionError
 
 

@@ -22,8 +22,7 @@ import yaml
 
 import utvm
 from tests.environment.own_engine import missing, own_engine
-from utvm.base.process.run import free_port
-from utvm.base.process.service import Service
+from utvm.base.process import Service, free_port
 from utvm.environment import builds
 from utvm.environment.builds import build_package, changes, sign, write_notes, write_release
 from utvm.environment.image import Image, tags, write_image

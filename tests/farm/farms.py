@@ -17,7 +17,7 @@ import psutil
 
 from tests.cli.running import inv
 from tests.processes import descendants
-from utvm.base.process.run import free_port
+from utvm.base.process import free_port
 from utvm.base.storage.cache import cache_root
 from utvm.farm import client
 from utvm.farm.client import FarmClient, labgrid_python

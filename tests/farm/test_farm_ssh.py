@@ -14,7 +14,7 @@ import pytest
 
 from tests.environment.reports import read_report
 from tests.farm.farms import Farm, holders, until
-from utvm.base.process.run import free_port
+from utvm.base.process import free_port
 from utvm.cli.farm import parse_host
 from utvm.farm.client import labgrid_python
 from utvm.paths import ROOT

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from tests.signals import reset_signals
-from utvm.base.process.service import end_process
+from utvm.base.process import end_process
 from utvm.pages import pages_of
 from utvm.paths import ROOT
 

@@ -18,8 +18,7 @@ from hil_tests.operator_cases import OPERATOR_CASES
 from utvm import boards
 from utvm.compiler import CompileOptions, Model, Target, from_onnx, from_relax, from_tflite
 from utvm.compiler.build import build_library
-from utvm.compiler.frontend import import_model
-from utvm.compiler.frontend.weights import least_bytes
+from utvm.compiler.frontend import import_model, least_bytes
 from utvm.errors import CompileError, DoesNotFitError
 from utvm.firmware import compile_for
 from utvm.paths import ROOT

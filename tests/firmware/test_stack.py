@@ -13,7 +13,7 @@ from hil_tests.programs import handwritten
 from tests.cli.running import inv
 from tests.portions import by_day
 from utvm import boards, firmware
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.compiler import CompileOptions, load
 from utvm.drivers import attach
 from utvm.errors import ToolchainError

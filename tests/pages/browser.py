@@ -8,7 +8,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Literal
 
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.errors import ProvisionError
 
 _QUIET = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from utvm import boards
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.virtual import start_virtual

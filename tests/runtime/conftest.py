@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.runtime import DIRECTORY, defines, include
 
 FLAGS = [

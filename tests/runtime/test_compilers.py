@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from utvm import runtime
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 
 pytestmark = pytest.mark.slow
 

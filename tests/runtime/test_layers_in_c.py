@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.conftest import FLAGS
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.runtime import DIRECTORY
 
 _RPC = DIRECTORY / "rpc"

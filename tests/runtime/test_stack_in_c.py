@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.runtime import DIRECTORY, INCLUDE
 
 _WORDS = 16

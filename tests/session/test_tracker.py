@@ -21,8 +21,7 @@ from tests.portions import by_day
 from tests.session.fake_link import KEY, FakeBoard, make_bridge, serving
 from tests.session.raw_client import RawClient
 from tests.session.stock_client import ClientError, StockClient
-from utvm.base.process.run import free_port
-from utvm.base.process.service import Service
+from utvm.base.process import Service, free_port
 from utvm.errors import TransportError
 
 pytestmark = pytest.mark.slow  # A tracker and a client each import TVM, which takes seconds.

@@ -20,7 +20,7 @@ from tests.cli.running import inv
 from tests.session.board_server import serve_board
 from tests.session.test_tracker import stock_tracker
 from utvm import boards
-from utvm.base.process.run import free_port
+from utvm.base.process import free_port
 from utvm.cli.compiling import compile_for
 from utvm.compiler import load
 from utvm.firmware.inputs import random_inputs

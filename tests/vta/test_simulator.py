@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from three_vtas import CONFIGURATIONS
 
-from utvm.base.process.run import run_tool as run
+from utvm.base.process import run_tool as run
 from utvm.errors import BoardError
 from utvm.runtime.vta.configuration import load_configuration
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header

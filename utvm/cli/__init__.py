@@ -29,9 +29,8 @@ from utvm.base.process.signals import was_interrupted
 from utvm.base.text.quoting import encodable, printable_lines
 from utvm.cli import choices, scarcity
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
-from utvm.options import build_record, helps, optional, parameters, repeatable
 from utvm.paths import COMMAND, need_checkout, work
-from utvm.selection import FarmChoice
+from utvm.selection import FarmChoice, build_record, helps, optional, parameters, repeatable
 
 _LETTERS = {"board": "b", "input": "i", "output": "o"}
 """Short options, the same in every command."""
@@ -112,7 +111,7 @@ def make_command(
         help: its purpose, in one sentence.
         options: parameters of its function: a mapping for one option, with its ``help`` and either ``default``
             (its type is the option's; without it, an empty text) or ``required``; or the name of a dataclass
-            with one option per field (see :mod:`utvm.options`).
+            with one option per field (see :mod:`utvm.selection`).
         in_checkout: whether the command works only in a checkout.
         in_farm: whether it drives one board and has ``--in farm``.
         settings: of :class:`Command`.
@@ -138,7 +137,7 @@ def make_command(
         # A record may have the name of one of its fields.
         others = {key: values.get(key, row.get("default", "")) for key, row in own.items()}
         if in_farm and (farm := build_record(FarmChoice, values)) != FarmChoice():
-            from utvm.cli.farm_run import run_in_farm
+            from utvm.cli.farm import run_in_farm
 
             return run_in_farm(name, farm, list(records.values()), others)
         module, _, function = command.runs.partition(":")

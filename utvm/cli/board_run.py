@@ -24,14 +24,14 @@ from utvm.base.storage.files import check_writable, private_folder, write_whole
 from utvm.base.text.quoting import gdb, printable_lines
 from utvm.boards import Board
 from utvm.boards.bitstream import read_bitstream, remember_bitstream
-from utvm.cli import choices, compiling, model_inputs
+from utvm.cli import choices, compiling
 from utvm.cli.output import OUT, logs_of, say
 from utvm.errors import BoardError, ConfigError, ProbeError, ToolchainError, TransportError
 from utvm.firmware import Firmware
 from utvm.firmware.build import shipped_sources, source_folders
-from utvm.options import words as spelled
 from utvm.probe.relay import DoorRelay
 from utvm.selection import BoardSelection
+from utvm.selection import words as spelled
 from utvm.session import pipes
 from utvm.session.application import SILENT, Application, read_elf, read_image
 from utvm.session.diagnosis import check_core
@@ -217,7 +217,7 @@ def _image_of(what: choices.DebugChoice, board: Board, capabilities: frozenset[s
         return read_elf(board, what.elf)
     boards.load_chip(board.name)
     library = compiling.compile_choice(board, what)
-    inputs = model_inputs.read_inputs(library, "")
+    inputs = compiling.read_inputs(library, "")
     return firmware.build(board, [library], "standing_alone", inputs, able=capabilities)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from rich.text import Text
 
 from utvm import boards, drivers, firmware
-from utvm.base.process import peer, service
+from utvm.base.process import Service, peer
 from utvm.boards import Board, accelerators, bitstream, parts
 from utvm.cli import choices, compiling
 from utvm.cli.output import OUT, logs_of, show_progress
@@ -224,7 +224,7 @@ def _port_of(text: str, latency_us: int, millivolts: int) -> int:
 
 
 @contextlib.contextmanager
-def _running(machine: service.Service) -> Iterator[None]:
+def _running(machine: Service) -> Iterator[None]:
     """Start a virtual board, and wait for Ctrl-C after the ``with`` block, which prints its ports."""
     # Ctrl-C must work as soon as the block announces it.
     with machine, contextlib.suppress(KeyboardInterrupt):
@@ -234,7 +234,7 @@ def _running(machine: service.Service) -> Iterator[None]:
             time.sleep(0.2)
 
 
-def _addresses(machine: service.Service) -> re.Match[str]:
+def _addresses(machine: Service) -> re.Match[str]:
     assert machine.health_match
     return machine.health_match
 
@@ -243,13 +243,13 @@ def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **ports: str
     return f"openocd -f {board.directory / script} -c '{probe.format(**ports)}'"
 
 
-def _print_connections(board: Board, machine: service.Service, debug_port: str, *, anyone: bool) -> None:
+def _print_connections(board: Board, machine: Service, debug_port: str, *, anyone: bool) -> None:
     OUT.print(f"VIRTUAL {board.name} is running; {peer.access_note(anyone=anyone)}; Ctrl-C ends it")
     OUT.print(f"  debug port: {debug_port}")
     OUT.print(f"  console:    TCP port {_addresses(machine)['console']} of 127.0.0.1")
 
 
-def _print_signals(machine: service.Service, probe: UsbProbe | None, serial: str) -> None:
+def _print_signals(machine: Service, probe: UsbProbe | None, serial: str) -> None:
     if probe:
         socket = _addresses(machine)["usb"]
         address = socket if socket.startswith("unix:") else f"TCP port {socket} of 127.0.0.1"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from utvm import errors, selection
-from utvm.options import Parts, option
+from utvm.selection import Parts, option
 
 IN_SAMPLES = "-"
 """``--labels`` without a file: the samples file contains the labels."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from utvm import boards, errors, firmware, selection
 from utvm.base.storage.files import check_folder, check_writable, write_whole
-from utvm.cli import board_run, choices, model_inputs
+from utvm.cli import board_run, choices, compiling
 from utvm.cli.compiling import compile_choice, compile_for, compile_options, load_model, print_use, require_model_file
 from utvm.cli.output import OUT
 from utvm.firmware.build import ship_sources, shipped_sources
@@ -34,13 +34,13 @@ def build(
     check_writable(elf, binary)
     check_folder(shipped_sources(elf))
     library = compile_choice(chip, request)
-    stored = model_inputs.read_inputs(library, input)
+    stored = compiling.read_inputs(library, input)
     image = firmware.build(chip, [library], "standing_alone", stored)
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
     write_whole(binary, contents)
     ship_sources(image, "standing_alone", stored, elf)
-    model_inputs.note_input(library, input)
+    compiling.note_input(library, input)
     OUT.print(f"wrote {elf}, and {binary} for address {address:#010x}")
     OUT.print(f"sources for debuggers: {shipped_sources(elf)}")
     shares = image.shares

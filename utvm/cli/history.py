@@ -17,9 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from utvm import paths, selection
-from utvm.base.process import interpreter, service
+from utvm.base.process import Subprocess, interpreter, run_tool
 from utvm.base.process.peer import access_note, is_own
-from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli.output import OUT, show_progress
 from utvm.errors import ConfigError, ProvisionError, did_you_mean
@@ -30,9 +29,9 @@ from utvm.history.changes import Change, changes, last_good, newest_night, trend
 from utvm.history.changes import flaky as flaky_tests
 from utvm.history.exports import EXPORTS, summary, write_pages
 from utvm.history.store import OUTCOMES, add, format_time, merge, open_history, parse_time, prune
-from utvm.options import words
 from utvm.pages import readable_time
 from utvm.paths import ROOT, work
+from utvm.selection import words
 
 _MONTH = 30 * 86400
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -397,7 +396,7 @@ def _bisect(question: Question, where: selection.FarmChoice) -> str:
             run = ["git", "bisect", "run", *step, *hil]
             with (
                 show_progress("") as show,
-                service.Subprocess("git bisect", run, log=log, error=ProvisionError, cwd=tree) as job,
+                Subprocess("git bisect", run, log=log, error=ProvisionError, cwd=tree) as job,
             ):
                 while job.running:
                     # Git estimates the runs that follow each.

@@ -21,7 +21,7 @@ from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.cli import choices, model_inputs
+from utvm.cli import choices, compiling
 from utvm.cli.compiling import check_counts, compile_for, find, image_for, load_model, require_model_file
 from utvm.cli.output import OUT, logs_of, say, show_progress
 from utvm.compiler import Library
@@ -151,7 +151,7 @@ def _read(request: choices.SampleChoice) -> Mapping[str, Any] | None:
     """Read a file of samples, if any; pictures are read once the model's input is known."""
     if request.source and are_pictures(request.source):
         return {}
-    model_inputs.check_scale(request.settings.get("scale", ""))
+    compiling.check_scale(request.settings.get("scale", ""))
     return read_arrays(request.source) if request.source else None
 
 
@@ -163,7 +163,7 @@ def _select_samples(
 ) -> list[Sample]:
     """Return the first samples of a file, converted by ``read`` if given."""
     if are_pictures(request.source):
-        tensor = model_inputs.input_for_pictures(request.source, library.inputs)
+        tensor = compiling.input_for_pictures(request.source, library.inputs)
         scale = request.settings.get("scale", "")
         if read and scale:
             raise ConfigError(f"{request.model} has its own scale of colours", "leave --set scale out")
@@ -289,7 +289,7 @@ def rows_as(numbers: npt.NDArray[Any], tensor: compiler.Tensor) -> npt.NDArray[A
         raise ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
         )
-    return model_inputs.convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
+    return compiling.convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
 
 
 def print_confusion(matrix: evaluation.Confusion) -> None:

@@ -11,7 +11,7 @@ from utvm import boards, compiler, errors, selection
 from utvm.base.storage.files import check_folder, check_readable, read_text, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import accelerator_of
-from utvm.cli import board_serve, choices, model_inputs
+from utvm.cli import board_serve, choices, compiling
 from utvm.cli.compiling import check_counts, find
 from utvm.cli.output import OUT, as_json, logs_of, say
 from utvm.session.profile import MeasuredStep, Profile, layers, profile_of, render, render_models
@@ -35,7 +35,7 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
     check_folder(output or "build")
     check_counts(find(where))
     with board_serve.open_for_rpc(where, model, logs_of("model.profile"), say) as served:
-        inputs = model_inputs.read_inputs(served.library, model.input, model.settings.get("scale", ""))
+        inputs = compiling.read_inputs(served.library, model.input, model.settings.get("scale", ""))
         OUT.print(served.board.description)
         with RpcSession(served.board, [served.library]) as session:
             plain = session.run(served.library.name, inputs)

@@ -11,7 +11,7 @@ import onnx
 
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.files import check_writable, write_whole
-from utvm.cli import choices, compiling, model_eval, model_inputs
+from utvm.cli import choices, compiling, model_eval
 from utvm.cli.output import OUT, show_progress
 from utvm.compiler import Tensor, compile_model, load, reference
 from utvm.compiler.library import Model, Sample
@@ -149,8 +149,8 @@ def _compare_evaluators(model: Model, samples: Sequence[Sample], others: Sequenc
 def _read(request: choices.QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
     scale = request.settings.get("scale", "")
     if are_pictures(request.samples):
-        return {"": read_pictures(request.samples, model_inputs.input_for_pictures(request.samples, tensors), scale)}
-    model_inputs.check_scale(scale)
+        return {"": read_pictures(request.samples, compiling.input_for_pictures(request.samples, tensors), scale)}
+    compiling.check_scale(scale)
     return read_arrays(request.samples)
 
 

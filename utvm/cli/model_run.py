@@ -13,7 +13,7 @@ from utvm import boards, compiler, drivers, errors, firmware, selection
 from utvm.base.log import log_into
 from utvm.base.storage import arrays, files
 from utvm.base.text.quoting import printable
-from utvm.cli import choices, model_inputs
+from utvm.cli import choices, compiling
 from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_model
 from utvm.cli.output import OUT, logs_of, say
 from utvm.firmware.inputs import as_bytes, as_reals, quantise
@@ -40,7 +40,7 @@ def run_model(model: choices.RunChoice, where: selection.BoardSelection, output:
     if standing_alone or options.in_ram:
         boards.load_chip(where.board)
     library = compile_for(reachable.board, load_model(model), options)
-    values = model_inputs.read_unscaled_inputs(library, model.input, model.settings.get("scale", ""))
+    values = compiling.read_unscaled_inputs(library, model.input, model.settings.get("scale", ""))
     inputs = quantise(values, library.inputs)
     _check_output(library, output)
     as_bytes(inputs, library.inputs)  # reject a wrong input before the board runs
@@ -53,7 +53,7 @@ def run_model(model: choices.RunChoice, where: selection.BoardSelection, output:
         image = image_for(reachable, [library], in_ram=options.in_ram)
         with open_session(reachable, image, logs, say) as session:
             result = session.run(library.name, inputs)
-    model_inputs.note_input(library, model.input)
+    compiling.note_input(library, model.input)
     outputs = result.outputs
     if any(ours is not theirs for ours, theirs in zip(inputs, values, strict=True)):
         outputs = tuple(map(as_reals, outputs, library.outputs))  # real numbers, as the inputs were

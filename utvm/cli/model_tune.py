@@ -14,7 +14,7 @@ import numpy as np
 
 from utvm import boards
 from utvm.base.log import log_into
-from utvm.base.process import interpreter, service
+from utvm.base.process import Service, interpreter
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import PATH_VARIABLE, Board
@@ -25,9 +25,8 @@ from utvm.compiler import CompileOptions, Library, Model
 from utvm.environment.remote import RemoteCommand
 from utvm.errors import BoardError, ConfigError, ProvisionError
 from utvm.firmware.inputs import random_inputs
-from utvm.options import parts
 from utvm.pages import pages_of
-from utvm.selection import BoardFolders, BoardSelection, FarmChoice
+from utvm.selection import BoardFolders, BoardSelection, FarmChoice, parts
 from utvm.session.board_holder import BoardHolder
 from utvm.tuning.log import origin_of, read_log, tuned_target_for
 from utvm.tuning.measure import Candidate, LocalMeasurer, Measurer
@@ -187,7 +186,7 @@ def tune_together(farm: FarmChoice, request: TuneChoice, where: CountingChoice) 
     command = interpreter.python_command("utvm.tuning.tracker")
     log = logs_of("model.tune") / "tracker.log"
     with contextlib.ExitStack() as stack:
-        tracker = service.Service("the tracker", command, log=log, health=_TRACKER_READY, error=ProvisionError)
+        tracker = Service("the tracker", command, log=log, health=_TRACKER_READY, error=ProvisionError)
         stack.enter_context(tracker)
         assert tracker.health_match
         port = int(tracker.health_match[1])

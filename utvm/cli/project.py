@@ -8,7 +8,7 @@ from pathlib import Path
 
 from utvm import boards, firmware, project, selection
 from utvm.base.storage.files import write_whole
-from utvm.cli import choices, compiling, model_inputs
+from utvm.cli import choices, compiling
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil import suites
@@ -60,7 +60,7 @@ def create(
         raise ConfigError("no folder is named", "give --output FOLDER, which must not exist yet")
     chip, model = boards.load_chip(board), compiling.load_model(request)
     library = firmware.compile_for(boards.load("host"), model)
-    inputs = model_inputs.read_inputs(library, input)
+    inputs = compiling.read_inputs(library, input)
     project_created = project.create(
         platform,
         chip,
@@ -70,7 +70,7 @@ def create(
         expected=project.run_on_host(library, inputs),
         options=_options(option),
     )
-    model_inputs.note_input(library, input)
+    compiling.note_input(library, input)
     OUT.print(f"{project_created.directory}: created for {platform} and {chip.full_name}; see its README.md")
     OUT.print(f"next: ./inv project.run {shlex.quote(str(output))}")
     OUT.results({"directory": str(project_created.directory), **project_created.facts.model_dump(mode="json")})

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.text import Text
 
 from utvm import boards, errors, paths
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.base.storage.files import write_whole
 from utvm.cli.output import OUT
 from utvm.cli.scarcity import explain_scarcity

@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from utvm import boards, drivers, options
+from utvm import boards, drivers, selection
 from utvm.base.process.signals import raise_on_signals, was_interrupted
 from utvm.base.storage.files import check_folder, check_writable
 from utvm.boards import PATH_VARIABLE, Board
@@ -105,7 +105,7 @@ def _with_project_defaults(
     name = str((folder / entry.board).resolve()) if "/" in entry.board else entry.board
     fields = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
     return (
-        dataclasses.replace(options.narrow(BoardSelection, entry), **{"board": name, **fields}),
+        dataclasses.replace(selection.narrow(BoardSelection, entry), **{"board": name, **fields}),
         suites if suites.suite else dataclasses.replace(suites, suite=",".join(entry.suites or ())),
         place if place.in_ else dataclasses.replace(place, in_=entry.place),
     )
@@ -191,10 +191,10 @@ def _complete_command(
         command,
         words=(
             ("hil",),
-            *options.parts(where),
-            *options.parts(suites),
-            *options.parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
-            *options.parts(ReportChoice(str(root))),
+            *selection.parts(where),
+            *selection.parts(suites),
+            *selection.parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
+            *selection.parts(ReportChoice(str(root))),
         ),
         output_folders=(root, report.logs_beside(root)),
         cwd=suites_selected.root if suites_selected.own else None,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
-from utvm.base.process import service, signals
+from utvm.base.process import STOPPED_LOOKS, is_stopped, signals
 from utvm.errors import CompileError, ProvisionError, UtvmError
 
 CPU_SECONDS = 1800  # CPU time; the largest models for a microcontroller take a minute.
@@ -127,8 +127,8 @@ def _read_result(pipe: BinaryIO, child: int, action: str) -> bytes | None:
         if not ready:
             if left <= 0:
                 return None
-            stopped = stopped + 1 if service.is_stopped(child) else 0
-            if stopped >= service.STOPPED_LOOKS:
+            stopped = stopped + 1 if is_stopped(child) else 0
+            if stopped >= STOPPED_LOOKS:
                 raise ProvisionError(f"the process to {action} was stopped by a signal", "run the command again")
             for look in _onlookers:
                 look()

@@ -12,9 +12,8 @@ from typing import Any
 from utvm.compiler import accelerator, c_files, notes, quantised, refusal, tvm_types
 from utvm.compiler.c.emit import Argument, CalledGraph, Kind, choose_in_ram, emit, print_control
 from utvm.compiler.c.printer import ALIGNMENT, CFunction, print_function
-from utvm.compiler.frontend import import_model
+from utvm.compiler.frontend import import_model, least_bytes
 from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Model, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, extract, overlaps_of, with_overlaps

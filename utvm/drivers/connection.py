@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from utvm import errors
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.boards import Board
 from utvm.boards.bitstream import Bitstream, read_bitstream
 from utvm.boards.parts import Kind

@@ -23,8 +23,8 @@ from pydantic import Field
 
 import utvm
 from utvm import errors, paths
+from utvm.base.process import run_tool
 from utvm.base.process.interpreter import python_command
-from utvm.base.process.run import run_tool
 from utvm.base.storage import cache, config, lock
 from utvm.environment import debian, engine, python_lock, rootfs
 from utvm.environment.disk import make_disk

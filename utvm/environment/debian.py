@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import Field
 
 from utvm import errors, paths
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.base.storage.config import Record, load_yaml
 from utvm.environment.recipe import DebianPart, Recipe
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from utvm.base.process.run import clean_environment, run_tool
+from utvm.base.process import clean_environment, run_tool
 from utvm.errors import ProvisionError
 
 _SECTOR = 512

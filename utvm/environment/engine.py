@@ -23,8 +23,8 @@ import docker
 import docker.errors
 import requests
 
+from utvm.base.process import Service
 from utvm.base.process.interpreter import python_command
-from utvm.base.process.service import Service
 from utvm.base.storage.files import create_own_folder, open_regular
 from utvm.base.storage.lock import hold
 from utvm.environment.image import Image, write_archive

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import utvm
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.base.storage import files
 from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.environment import debian, python_lock

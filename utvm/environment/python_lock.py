@@ -22,8 +22,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import Field
 
 from utvm import errors, paths
+from utvm.base.process import run_tool
 from utvm.base.process.interpreter import python_command
-from utvm.base.process.run import run_tool
 from utvm.base.storage import config, files
 from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.base.storage.lock import hold

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-from utvm.base.process import service
+from utvm.base.process import end_process, run_tool
 from utvm.base.process.interpreter import python_command
-from utvm.base.process.run import run_tool
 from utvm.boards import Board
 from utvm.errors import VERDICTS, ProvisionError
 from utvm.paths import INSTALLED, ROOT
@@ -143,7 +142,7 @@ def run_bound(
             raise
         code = process.returncode
     finally:
-        service.end_process(process, 5.0)
+        end_process(process, 5.0)
     return code
 
 

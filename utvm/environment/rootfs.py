@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from utvm.base.process.run import clean_environment, run_tool
+from utvm.base.process import clean_environment, run_tool
 from utvm.base.storage.cache import file_digest
 from utvm.base.storage.files import create_own_folder
 from utvm.environment.debian import DebianPackage

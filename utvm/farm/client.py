@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from utvm.base.process import interpreter, peer, run
+from utvm.base.process import interpreter, last_lines, peer
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.files import open_regular
 from utvm.environment.python_lock import locked_venv
@@ -163,7 +163,7 @@ class FarmClient:
             else:
                 self._replies.put(content)
         self.on_loss("its lease holder has exited")
-        message = f"labgrid's client has exited; its log {self._log} ends with:\n{run.last_lines(self._log)}"
+        message = f"labgrid's client has exited; its log {self._log} ends with:\n{last_lines(self._log)}"
         self._replies.put({"error": message, "kind": "ended"})
 
 

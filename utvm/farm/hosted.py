@@ -20,11 +20,9 @@ from typing import NoReturn
 
 import yaml
 
-from utvm.base.process import service
+from utvm.base.process import Service, end_process, run_tool
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.peer import Acceptor, OwnerOnlySocket, listen
-from utvm.base.process.run import run_tool
-from utvm.base.process.service import Service
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.files import private_folder
 from utvm.drivers import BoardIdentity
@@ -111,7 +109,7 @@ class SshTunnel(Acceptor):
         self.close()
         self._thread.join()
         for ssh in self._running:
-            service.end_process(ssh, 2.0)
+            end_process(ssh, 2.0)
 
     def _accept(self) -> None:
         for connection in self.clients():

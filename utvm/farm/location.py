@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from utvm.base.log import log_folder
-from utvm.base.process.run import free_port, last_lines, run_tool
+from utvm.base.process import free_port, last_lines, run_tool
 from utvm.base.storage.files import open_regular
 from utvm.boards import Board
 from utvm.environment.remote import LOST, RemoteCommand, bound_command, remote_paths, rsync, run_bound

@@ -18,7 +18,7 @@ from elftools.dwarf.callframe import FDE
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.compiler.package import RunStack

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from utvm import boards, compiler, drivers, errors, options, selection
+from utvm import boards, compiler, drivers, errors, selection
 from utvm.base.log import configure, log_folder, log_into
 from utvm.base.process.signals import raise_on_signals
 from utvm.firmware import Firmware, compile_for
@@ -43,10 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _configure(config: pytest.Config) -> None:
     option = config.option
-    if folders := options.build_record(selection.BoardFolders, vars(option)).board_path:
+    if folders := selection.build_record(selection.BoardFolders, vars(option)).board_path:
         boards.set_board_path(folders)
     choice = dataclasses.replace(
-        options.build_record(selection.BoardSelection, vars(option)), latency_us=option.latency_us
+        selection.build_record(selection.BoardSelection, vars(option)), latency_us=option.latency_us
     )
     if not choice.board:
         raise errors.ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
@@ -60,7 +60,7 @@ def _configure(config: pytest.Config) -> None:
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = report.new_run_id(started)
-    reports = plugin.report_root(options.build_record(selection.ReportChoice, vars(option)))
+    reports = plugin.report_root(selection.build_record(selection.ReportChoice, vars(option)))
     logs = report.logs_beside(reports) / run_id
     _begin_log(config, logs)
     display = Display(standard_output())

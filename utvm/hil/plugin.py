@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from utvm import options, selection
+from utvm import selection
 from utvm.base.process.signals import guard_exit_code, prepare_environment
 from utvm.paths import work
 
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that select the board."""
     group = parser.getgroup("utvm", "utvm: suites on a board")
     for choice in (selection.BoardSelection, selection.BoardFolders, selection.ReportChoice):
-        options.add_to_pytest(group.addoption, choice)
+        selection.add_to_pytest(group.addoption, choice)
     group.addoption("--board-jobs", type=int, default=1, help="number of virtual boards that share the suites")
     group.addoption("--latency-us", type=int, default=0, help="microseconds that each command of a virtual probe takes")
 

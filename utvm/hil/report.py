@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import utvm
-from utvm.base.process.run import version_of
+from utvm.base.process import version_of
 from utvm.base.storage.cache import content_key, tree_digest
 from utvm.base.storage.files import open_regular
 from utvm.base.text.quoting import legal_xml

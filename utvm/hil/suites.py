@@ -9,9 +9,8 @@ import pytest
 from utvm.base.process.signals import was_interrupted
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import plugin, project
-from utvm.options import words
 from utvm.paths import DATA, work
-from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name
+from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name, words
 
 
 class _OwnExitCode:

@@ -12,7 +12,7 @@ import time
 import serial
 from serial.urlhandler import protocol_socket
 
-from utvm.base.process.service import Closing
+from utvm.base.process import Closing
 from utvm.boards.parts import FlowControl
 from utvm.errors import BoardError, TransportError
 

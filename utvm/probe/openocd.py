@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from utvm import errors, probe
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.base.text.quoting import tcl
 
 _READY = "utvm: OpenOCD is ready"

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.errors import ConfigError, ProvisionError
 
 # After OpenOCD's own rules, 60-openocd.rules; before 73-seat-late.rules, which applies uaccess.

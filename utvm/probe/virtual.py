@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from utvm import boards, errors
-from utvm.base.process import interpreter, service
+from utvm.base.process import Service, interpreter
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 
 _LOG = "virtual.log"
@@ -52,14 +52,14 @@ def start_virtual(
     millivolts: int = NOMINAL_MILLIVOLTS,
     usb: UsbProbe | None = None,
     anyone: bool = False,
-) -> service.Service:
+) -> Service:
     """Return the process of a software model, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``stlink`` and ``console``, TCP ports on the loopback interface, and
     ``usb``, the address of the probe on USB, if any. ``anyone`` accepts connections of other users of this
     computer.
     """
-    return service.Service(
+    return Service(
         f"virtual {board.name}",
         [
             *interpreter.python_command("utvm.virtual"),
@@ -106,7 +106,7 @@ def _read(log_directory: Path) -> str:
         return ""
 
 
-def start_jtag(board: boards.Board, log_directory: Path, logic: str = "") -> service.Service:
+def start_jtag(board: boards.Board, log_directory: Path, logic: str = "") -> Service:
     """Return the process of a virtual board behind JTAG pins, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``pins``, the path of a socket, and ``console``, a TCP port. ``logic`` is
@@ -114,7 +114,7 @@ def start_jtag(board: boards.Board, log_directory: Path, logic: str = "") -> ser
     """
     spec = board.jtag_spec()
     spec = spec.model_copy(update={"logic": logic, "peripherals": _with_accelerator(board, spec.peripherals)})
-    return service.Service(
+    return Service(
         f"virtual {board.name}",
         [*interpreter.python_command("utvm.virtual"), "--jtag"],
         log=log_directory / _LOG,

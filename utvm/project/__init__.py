@@ -24,7 +24,7 @@ from pydantic import Field
 
 from utvm import boards, compiler, drivers, runtime, selection
 from utvm.base.log import log_folder
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.base.storage.config import Record, load_yaml, validate
 from utvm.base.storage.files import check_folder, read_text
 from utvm.base.text import quoting, templates

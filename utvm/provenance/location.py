@@ -25,7 +25,7 @@ from packaging.markers import Marker
 
 from utvm import errors, paths
 from utvm.base import fields_of
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.base.storage.cache import content_key
 
 _CHECKOUT = "UTVM_CHECKOUT"

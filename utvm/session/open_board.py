@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from utvm import boards, drivers, firmware
 from utvm.base.log import log_folder, log_into
-from utvm.base.process.service import Closing
+from utvm.base.process import Closing
 from utvm.base.storage.files import write_whole
 from utvm.base.text import terminal
 from utvm.base.text.templates import templates_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from utvm.base.process import service
+from utvm.base.process import Closing, OwnedProcess, Watchdog
 from utvm.errors import TransportError, UtvmError
 
 _CHUNK = 1 << 16
@@ -44,7 +44,7 @@ class Wire:
 
 
 @dataclass(eq=False)
-class ChildProcess(service.OwnedProcess):
+class ChildProcess(OwnedProcess):
     """A program's standard input and output as a transport, with standard error in a log file.
 
     Entering starts it; leaving or :meth:`close` ends it: SIGTERM first, after ``stop_timeout`` seconds SIGKILL to
@@ -54,7 +54,7 @@ class ChildProcess(service.OwnedProcess):
 
     error: type[UtvmError] = field(default=TransportError, kw_only=True)
     write_timeout: float = field(default=10.0, kw_only=True)
-    _watch: service.Watchdog | None = field(default=None, init=False)
+    _watch: Watchdog | None = field(default=None, init=False)
     _stdin: int = field(default=-1, init=False)
     _stdout: int = field(default=-1, init=False)
     _inbox: bytearray = field(default_factory=bytearray, init=False)
@@ -66,7 +66,7 @@ class ChildProcess(service.OwnedProcess):
         self._stdin, self._stdout = process.stdin.fileno(), process.stdout.fileno()
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._stdout, False)
-        self._watch = service.Watchdog(process)
+        self._watch = Watchdog(process)
         return self
 
     def stop(self) -> None:
@@ -149,7 +149,7 @@ class ChildProcess(service.OwnedProcess):
         return TransportError(f"{self.name} {event}" + (f"; its log ends with:\n{lines}" if lines else ""))
 
 
-class _Descriptors(service.Closing):
+class _Descriptors(Closing):
     """A transport over two non-blocking file descriptors, which may be the same."""
 
     peer: str

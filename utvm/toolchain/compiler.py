@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from utvm import errors, paths
-from utvm.base.process.run import run_tool, version_of
+from utvm.base.process import run_tool, version_of
 from utvm.base.storage.config import Record, load_yaml
 
 __all__ = ["DIRECTORY", "OWN_ROWS", "Cpu", "Objects", "Toolchain", "ToolchainFile"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.base.storage.cache import Cache, content_key
 from utvm.errors import ToolchainError
 

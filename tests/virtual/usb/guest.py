@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from utvm.base.process.service import Subprocess
+from utvm.base.process import Subprocess
 from utvm.errors import ProbeError
 
 ROOT = Path(__file__).parents[3]

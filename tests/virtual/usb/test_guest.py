@@ -23,7 +23,7 @@ from tests.virtual.usb.guest import Guest, guest_files, initramfs
 from tests.virtual.usb.guest_python import python_files
 from tests.virtual.usb.hung import HangingStLink
 from utvm import boards, firmware
-from utvm.base.process.service import Service
+from utvm.base.process import Service
 from utvm.firmware import Firmware
 from utvm.probe.virtual import UsbKind, UsbProbe, start_virtual
 from utvm.session.standalone import Report, ReportReader, result_of

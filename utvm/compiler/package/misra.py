@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from utvm import errors, runtime
-from utvm.base.process.run import run_tool
+from utvm.base.process import run_tool
 from utvm.base.storage.config import Record, load_yaml
 from utvm.compiler.library import Library
 from utvm.paths import DATA

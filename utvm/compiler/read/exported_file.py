@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from utvm.base.process import run_tool
 from utvm.base.process.interpreter import python_command
-from utvm.base.process.run import run_tool
 from utvm.compiler.library import Model
 from utvm.compiler.refusal import tvm_errors
 from utvm.errors import CompileError, ConfigError

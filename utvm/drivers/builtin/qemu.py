@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from utvm import drivers, errors
-from utvm.base.process import run, service
+from utvm.base.process import Service, last_lines
 from utvm.boards import Board, bitstream, parts
 from utvm.boards.parts import Emulator
 from utvm.probe import debug_port, relay
@@ -66,7 +66,7 @@ class Qemu:
             for label, end in (("console", line), ("gdb", stub)):
                 words += ["-chardev", f"socket,id={label},fd={end.fileno()}"]
             self._service = stack.enter_context(
-                service.Service(
+                Service(
                     "QEMU",
                     words,
                     log=self._log,
@@ -91,7 +91,7 @@ class Qemu:
 
     def check(self) -> None:
         """Raise ProbeError if QEMU has ended, with its last lines; BoardError if it ended because of a lockup."""
-        if not self._service.running and (lockup := _LOCKUP.search(run.last_lines(self._service.log, _LOG_LINES))):
+        if not self._service.running and (lockup := _LOCKUP.search(last_lines(self._service.log, _LOG_LINES))):
             raise errors.BoardError(
                 f"the program does not run: the core has locked up at 0x{lockup[2]}: {lockup[1]}",
                 "QEMU then ends; ./inv board.gdb --elf FILE stops the program before",

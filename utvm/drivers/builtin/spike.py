@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from utvm import drivers, errors
-from utvm.base.process import interpreter, service
+from utvm.base.process import Service, interpreter
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.boards.parts import MemoryRegion, SpikePart
@@ -85,12 +85,12 @@ def can_be_private() -> bool:
         return False
 
 
-def beside(spike: service.Service) -> Sequence[str]:
+def beside(spike: Service) -> Sequence[str]:
     """Return the command prefix that runs a program in a private Spike's network."""
     return ("nsenter", "--user", "--preserve-credentials", "--net", f"--target={spike.pid}", "--")
 
 
-def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path, *, private: bool) -> service.Service:
+def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path, *, private: bool) -> Service:
     """Return the process of a board halted before its first instruction, to be entered with ``with``.
 
     Its ``health_match`` has the group ``port``: a TCP port of the loopback interface. With ``private``, it gets
@@ -98,7 +98,7 @@ def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path,
     """
     regions = ",".join(f"{region.address:#x}:{region.size:#x}" for region in memory)
     network = (*_NEW_NETWORK, *interpreter.python_command("utvm.drivers.builtin.spike")) if private else ()
-    return service.Service(
+    return Service(
         "Spike",
         [*network, simulator.program, "--rbb-port=0", f"--isa={simulator.isa}", f"-m{regions}", "-H", _NO_PROGRAM],
         log=log,

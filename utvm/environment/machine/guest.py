@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from utvm.base.process import service, signals
+from utvm.base.process import end_process, signals
 from utvm.base.text.quoting import ssh_config
 from utvm.base.text.templates import templates_of
 from utvm.environment.image import CHECKOUT
@@ -110,7 +110,7 @@ class Guest:
                 return dialogue.stdout.readline() == b"set\n"
             finally:
                 limit.cancel()
-                service.end_process(dialogue, 0.0)
+                end_process(dialogue, 0.0)
 
     def _ssh(self, *words: str) -> list[str]:
         return ["ssh", "-F", str(self._records.ssh_config), words[0], self._records.name, *words[1:]]

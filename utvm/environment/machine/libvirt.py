@@ -26,7 +26,7 @@ from xml.etree import ElementTree
 
 import psutil
 
-from utvm.base.process.run import last_lines, run_tool
+from utvm.base.process import last_lines, run_tool
 from utvm.base.storage.files import create_own_folder, open_regular
 from utvm.environment.machine.settings import PREFIX, UsbFilter
 from utvm.errors import ProvisionError

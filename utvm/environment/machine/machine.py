@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from utvm.base.process.run import free_port
+from utvm.base.process import free_port
 from utvm.environment import builds, image, remote
 from utvm.environment.locked import Locked, load_lock_files
 from utvm.environment.machine import guest, libvirt

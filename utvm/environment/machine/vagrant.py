@@ -19,7 +19,7 @@ from typing import Any
 
 import vagrant
 
-from utvm.base.process import service
+from utvm.base.process import Subprocess
 from utvm.base.storage.files import create_own_folder
 from utvm.environment.builds import CATALOGUE, KERNEL, box_name, box_version
 from utvm.environment.locked import Locked, temporary_root
@@ -76,7 +76,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             # If both options are given, Vagrant follows this one.
             command.append("--no-tty")
         log = self._records.log
-        with service.Subprocess(
+        with Subprocess(
             "vagrant", command, log=log, error=ProvisionError, cwd=Path(self.root), stop_timeout=_STOP_TIMEOUT
         ) as job:
             while job.running:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm import boards, drivers, errors, options, paths, selection
+from utvm import boards, drivers, errors, paths, selection
 from utvm.base.storage.config import load_yaml
 from utvm.farm.location import required_tags
 from utvm.hil.project import Entry, ProjectFile
@@ -44,7 +44,7 @@ def load(path: Path) -> tuple[Job, ...]:
     for number, entry in enumerate(load_yaml(path, ProjectFile, _HINT).boards):
         name = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
         try:
-            choice = dataclasses.replace(options.narrow(selection.BoardSelection, entry), board=name)
+            choice = dataclasses.replace(selection.narrow(selection.BoardSelection, entry), board=name)
             board = boards.load(name)
             required_tags(selection.PlaceChoice("farm", tags=entry.tags))
             # The health check tests whether a physical board is present.

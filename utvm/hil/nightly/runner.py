@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import psutil
 
-from utvm.base.process import interpreter, service, signals
+from utvm.base.process import Subprocess, interpreter, signals
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode, ProbeError, UtvmError
 from utvm.farm import client, location
@@ -29,9 +29,8 @@ from utvm.hil.nightly.report import BoardResult, NightlyReport, find_news, parse
 from utvm.hil.progress import RunProgress
 from utvm.hil.report import new_run_id
 from utvm.hil.results import Verdict
-from utvm.options import words
 from utvm.provenance.location import Lease, read_checkout
-from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
+from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice, words
 
 
 class JobLease(client.LeaseHolder):
@@ -112,7 +111,7 @@ class RunningJob:
         self._health_report: Mapping[str, Any] | None = None
         self._job_lease: JobLease | None = None
         self._failures: list[str] = []  # reasons of runs without a verdict, on this computer
-        self._process: service.Subprocess | None = None
+        self._process: Subprocess | None = None
         if job.entry.place == "farm":
             self._job_lease = JobLease(job, folder, used, self._say)
             stack.enter_context(self._job_lease)
@@ -190,7 +189,7 @@ class RunningJob:
         if self._job_lease and self._job_lease.lease:
             self._job_lease.lease.when_lost(self._process.ask_to_end)
 
-    def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> service.Subprocess:
+    def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> Subprocess:
         rerun = f"again-{len(self._failures)}" if self._failures else ""
         folder = self._folder / (self._job_lease.folder if self._job_lease else rerun) / step
         command = [
@@ -202,7 +201,7 @@ class RunningJob:
         lease = self._job_lease.lease if self._job_lease else None
         if lease:
             command = ["env", *(f"{name}={value}" for name, value in lease.variables().items()), *command]
-        process = service.Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
+        process = Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
         return self._stack.enter_context(process)
 
     def _read_result(self) -> BoardResult:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from utvm import boards, errors, probe, runtime
-from utvm.base.process import interpreter, run, service
+from utvm.base.process import Service, interpreter, version_of
 from utvm.base.text import quoting, templates
 from utvm.boards.described import pyocd
 from utvm.boards.parts import PyOcdPart
@@ -80,7 +80,7 @@ _OPTIONS: Mapping[str, str | int | float] = {
 _GONE = re.compile(r"\[Errno 19\]|LIBUSB_ERROR_NO_DEVICE")
 
 
-class PyOcd(service.Service):
+class PyOcd(Service):
     """A pyOCD process, for the length of a ``with`` block; ``gdb`` accepts one client once.
 
     Args:
@@ -132,7 +132,7 @@ def uid_of(kind: str, serial: str) -> str:
 def version() -> str:
     """Return pyOCD's version; raises ToolchainError if it is not installed."""
     command = interpreter.python_command("pyocd", "--version", interpreter=_require_pyocd().python)
-    return run.version_of(command, timeout=60, error=errors.ToolchainError, pattern=r"(\d\S*)")
+    return version_of(command, timeout=60, error=errors.ToolchainError, pattern=r"(\d\S*)")
 
 
 def _require_pyocd() -> pyocd.Installed:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from utvm import drivers, errors, runtime
-from utvm.base.process import peer, service
+from utvm.base.process import Service, peer
 from utvm.firmware import Firmware
 from utvm.session.pipes import rtt, semihosting
 from utvm.session.transport import ChildProcess, TcpConnection, Transport, Wire
@@ -46,7 +46,7 @@ class _Program:
             ours, theirs = peer.tcp_pair()
             with (
                 TcpConnection(ours) as stream,
-                service.Service(name, [program], log=self._log, health="", stdin=theirs, error=errors.TransportError),
+                Service(name, [program], log=self._log, health="", stdin=theirs, error=errors.TransportError),
             ):
                 yield stream
         else:
