@@ -17,8 +17,8 @@ from elftools.elf.elffile import ELFFile
 from tests.cli.running import inv
 from utvm import boards, firmware
 from utvm.boards import described
+from utvm.boards.described import families
 from utvm.boards.described.chip import ChipMemory
-from utvm.boards.described.write import families
 from utvm.compiler import Library
 from utvm.drivers import drivers_for
 from utvm.errors import ConfigError

@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from utvm import boards, drivers, errors, paths, selection
+from utvm import boards, drivers, paths, selection
 from utvm.base.process.peer import access_note
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
-from utvm.cli import output
 from utvm.cli.choices import TuneChoice
 from utvm.cli.output import OUT, STDOUT, logs_of, print_steps
 from utvm.cli.root_hil import run_suites
@@ -42,7 +41,7 @@ _STATES = ("free", "held", "away", "quarantine")
 
 def run_farm(port: int, virtual: str, name: str, address: str, *, anyone: bool) -> None:
     if not 0 < port <= _LAST_PORT:
-        raise errors.ConfigError(f"--port goes from 1 to {_LAST_PORT}")
+        raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
     host = parse_host(name, address)
     offers = boards_to_offer(host.name, virtual)
     logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
@@ -54,12 +53,12 @@ def run_farm(port: int, virtual: str, name: str, address: str, *, anyone: bool) 
 def export_boards(through: str, virtual: str, name: str, address: str, port: int) -> None:
     """Offer this computer's boards to a coordinator, directly or through ssh, until Ctrl-C."""
     if through.startswith("-"):
-        raise errors.ConfigError(f"{through!r} is not a host name for ssh", "give HOST or USER@HOST")
+        raise ConfigError(f"{through!r} is not a host name for ssh", "give HOST or USER@HOST")
     host = parse_host(name, address)
     offers, logs = boards_to_offer(host.name, virtual), logs_of("farm.export")
     tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
     if not through and "," in coordinator_address():
-        raise errors.ConfigError("LG_COORDINATOR names several coordinators", "a host offers its boards to one")
+        raise ConfigError("LG_COORDINATOR names several coordinators", "a host offers its boards to one")
     with tunnel as coordinator_here:
         export(coordinator_here, host, offers, logs, _say)
 
@@ -83,7 +82,7 @@ def boards_to_offer(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
         place = _place_name(host, board.full_name, str(counts[board.full_name]))
         offers.append(OfferedBoard(place, drivers.BoardIdentity(board.full_name, kind), board.cpu))
     if not offers:
-        raise errors.ConfigError("there is no board to offer", "plug one in, or give --virtual stm32f746")
+        raise ConfigError("there is no board to offer", "plug one in, or give --virtual stm32f746")
     return tuple(offers)
 
 
@@ -112,7 +111,7 @@ def parse_host(name: str, address: str) -> Host:
     match = re.fullmatch(r"\[([^]]*)\](?::(.*))?|([^:]*):([^:]*)", address)
     computer, port = (match[1] or match[3], match[2] or match[4]) if match else (address, "")
     if port and not (port.isdecimal() and 0 < int(port) <= _LAST_PORT):
-        raise errors.ConfigError(f"--address {address}: its port is not from 1 to {_LAST_PORT}", "HOST or HOST:PORT")
+        raise ConfigError(f"--address {address}: its port is not from 1 to {_LAST_PORT}", "HOST or HOST:PORT")
     rules = quarantine()
     own = platform.node()
     return Host(name or own, computer or own, int(port or 22), rules.bad_after, rules.well_after)
@@ -125,7 +124,7 @@ def _say(line: str) -> None:
 
 def _call(method: str, *, install: bool = True, **arguments: object) -> list[dict[str, Any]]:
     """Call all coordinators; return the replies, and print why others do not answer. Raises without a reply."""
-    replies, failures, log = list[dict[str, Any]](), list[UtvmError](), output.logs_of("farm") / "labgrid.log"
+    replies, failures, log = list[dict[str, Any]](), list[UtvmError](), logs_of("farm") / "labgrid.log"
     with print_steps() as say:
         for address in coordinator_address().split(","):
             try:
@@ -138,7 +137,7 @@ def _call(method: str, *, install: bool = True, **arguments: object) -> list[dic
     for failure in failures:
         # With several sites, only one has the board.
         if not isinstance(failure, ConfigError):
-            output.OUT.print(f"warning: left out: {failure.message}")
+            OUT.print(f"warning: left out: {failure.message}")
     return replies
 
 
@@ -154,13 +153,13 @@ def list_places(summary: bool, metrics: str) -> None:
     if summary or metrics:
         _summarise(places, metrics)
         return
-    output.OUT.results(places)
+    OUT.results(places)
     for place in places["places"]:
         tags, state = place["tags"], state_of(place)
         remark = {"held": f" by {place['holder']}", "quarantine": f": {place['comment']}"}.get(state, "")
         board = ", ".join(tags[name] for name in ("board", "kind") if name in tags)
         host = tags.get("host", "an unknown host")
-        output.OUT.print(printable(f"{place['place']}  {board}, at {host}: {state}{remark}"))
+        OUT.print(printable(f"{place['place']}  {board}, at {host}: {state}{remark}"))
 
 
 def _summarise(places: dict[str, Any], metrics: str) -> None:
@@ -171,18 +170,16 @@ def _summarise(places: dict[str, Any], metrics: str) -> None:
         text = gauge("utvm_farm_boards", "Boards of the farm by state.", states)
         text += gauge("utvm_farm_waiting", "Runs that wait for a board.", [({}, len(places["waiting"]))])
         write_whole(Path(metrics), text)
-    output.OUT.results({"boards": counts, "waiting": places["waiting"]})
-    output.OUT.print(
-        f"{len(places['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}"
-    )
+    OUT.results({"boards": counts, "waiting": places["waiting"]})
+    OUT.print(f"{len(places['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}")
     for position, waiting in enumerate(places["waiting"], 1):
         tags = ", ".join(f"{name}={value}" for name, value in waiting["wants"].items())
-        output.OUT.print(printable(f"{position}. in line: {waiting['holder']}, for {tags}"))
+        OUT.print(printable(f"{position}. in line: {waiting['holder']}, for {tags}"))
 
 
 def take_out(place: str, why: str) -> None:
     _call("mark", place=place, health="bad", comment=why)
-    output.OUT.print(printable(f"{place} is in quarantine: {why}"))
+    OUT.print(printable(f"{place} is in quarantine: {why}"))
 
 
 def heal_boards(place: str) -> ExitCode:
@@ -196,8 +193,8 @@ def heal_boards(place: str) -> ExitCode:
     """
     freed = [lease for reply in _call("reap") for lease in reply["freed"]]
     for lease in freed:
-        output.OUT.print(printable(f"freed {lease['place']}, held by {lease['holder']}"))
-    output.OUT.print(f"{len(freed)} boards freed")
+        OUT.print(printable(f"freed {lease['place']}, held by {lease['holder']}"))
+    OUT.print(f"{len(freed)} boards freed")
     if not place:
         return ExitCode.PASSED
     places = [board for board in _list_all()["places"] if board["tags"].get("health") == "bad"]
@@ -206,7 +203,7 @@ def heal_boards(place: str) -> ExitCode:
         raise ConfigError(f"{place} is not in quarantine", "./inv farm.list shows them")
     codes = [_heal(board) for board in bad]
     if not codes:
-        output.OUT.print("no board is in quarantine")
+        OUT.print("no board is in quarantine")
     return max(codes, default=ExitCode.PASSED)
 
 
@@ -218,13 +215,13 @@ def _heal(board: dict[str, Any]) -> ExitCode:
         try:
             code = run_suites(BoardSelection(board["tags"]["board"]), SuiteChoice(HEALTH), ReportChoice(), where)
         except ProvisionError as error:
-            output.OUT.print(printable(f"{name}: {error.message}"))
+            OUT.print(printable(f"{name}: {error.message}"))
             code = ExitCode.INFRASTRUCTURE
         if code is not ExitCode.PASSED:
             break
     else:
         _call("mark", place=name, health="ok", comment="")
-    output.OUT.print(printable(f"{name} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
+    OUT.print(printable(f"{name} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
     return code
 
 
@@ -242,7 +239,7 @@ _WRITES = ("output", "log")
 
 def run_in_farm(
     command: str, farm: selection.FarmChoice, records: Sequence[Any], own: Mapping[str, object]
-) -> errors.ExitCode:
+) -> ExitCode:
     """Run a command at the host of its board.
 
     Args:
@@ -255,12 +252,12 @@ def run_in_farm(
         from utvm.cli.model_tune import tune_together
 
         tune_together(farm, *records)
-        return errors.ExitCode.PASSED
+        return ExitCode.PASSED
     where = next(record for record in records if isinstance(record, selection.BoardSelection))
     files = {name: str(getattr(record, name)) for record in records for name in _WRITES if hasattr(record, name)}
     files |= {name: str(own[name]) for name in _WRITES if name in own} | {"json": OUT.json_target}
     if files.get("log") == "":
-        raise errors.ConfigError("--in farm copies back only files that are named", "give --log FILE")
+        raise ConfigError("--in farm copies back only files that are named", "give --log FILE")
     outputs = {name: Path(path).resolve() for name, path in files.items() if path not in ("", STDOUT)}
     check_writable(*outputs.values())
     host_records = [
@@ -277,8 +274,8 @@ def run_in_farm(
         code = InFarm(say, farm).run(
             RemoteCommand(((command,), *words), board, where, output_files=tuple(outputs.values()))
         )
-    with errors.ProvisionError.on(ValueError, f"the run was cut off: exit code {code}"):
-        return errors.ExitCode(code)
+    with ProvisionError.on(ValueError, f"the run was cut off: exit code {code}"):
+        return ExitCode(code)
 
 
 def _flag(word: selection.Parts) -> str:

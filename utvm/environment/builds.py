@@ -294,17 +294,7 @@ def sign(folder: Path, key: str, comment: str) -> Path:
 
 NOTES = "NOTES.md"
 _LINK_TO_A_PAGE = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")
-_USE = """
-In this folder, with the public key of whoever signed it:
-
-```sh
-minisign -V -p utvm.pub -m SHA256SUMS && sha256sum --check --quiet SHA256SUMS
-pipx install './{wheel}[boards]'    # the command utvm; without [boards], it only compiles models
-./inv vm.up --box FOLDER/utvm.json    # in a checkout: the box
-```
-
-The container image is in `oci/`, as an OCI layout; its digest is that of its manifest.
-"""
+_USE = Path(__file__).with_name("release_notes.md")
 
 
 def changes(changelog: str, version: str = utvm.__version__) -> str:
@@ -328,7 +318,7 @@ def build_package(folder: Path) -> dict[str, str]:
 def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
     sources = read_checkout(paths.ROOT)
     head = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
-    use = _USE.format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))
+    use = _USE.read_text("utf-8").format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))
     rows = "".join(f"| {name} | `{digest}` |\n" for name, digest in digests.items())
     text = f"# utvm {utvm.__version__}\n\n{head}{changed}\n## Digests\n\n| part | digest |\n|---|---|\n{rows}{use}"
     (folder / NOTES).write_text(text, encoding="utf-8")

@@ -70,6 +70,8 @@ class StLink:
         self._misc_results = b""
         # Functions of the command and its data that return the reply.
         self._commands: dict[int, Callable[[bytes, bytes], bytes]] = {
+            # End of the trace, clocks (the modelled wires have no speed), and access ports that open and close.
+            **dict.fromkeys((0x41, 0x43, 0x44, 0x4C, 0x61), lambda *_: bytes([OK])),
             0x07: lambda command, _: self._read_block(command, 4),
             0x08: lambda command, data: self._write_block(command, data, 4),
             0x0C: lambda command, _: self._read_block(command, 1),
@@ -87,22 +89,17 @@ class StLink:
             0x3C: self._drive_reset,
             0x3E: lambda *_: struct.pack("<BxxxI", self._status, self._fault_address),
             0x40: self._start_trace,
-            0x41: lambda *_: bytes([OK]),
             0x42: lambda *_: struct.pack("<H", min(len(self._board.trace), _TRACE_BYTES)),
-            0x43: lambda *_: bytes([OK]),  # set clock: the modelled wires have no speed
-            0x44: lambda *_: bytes([OK]),
             0x45: self._read_dap_register,
             0x46: self._write_dap_register,
             0x47: lambda command, _: self._read_block(command, 2),
             0x48: lambda command, data: self._write_block(command, data, 2),
             0x4B: lambda command, _: bytes([OK if command[2] in self._port.memory_ports else BAD_AP]),
-            0x4C: lambda *_: bytes([OK]),  # close access port
             0x50: self._write_words_in_place,
             0x51: self._misc_out,
             0x52: lambda *_: self._misc_results,
             0x53: lambda *_: struct.pack("<BxxxI", OK, self._misc_items),
             0x54: self._read_words_in_place,
-            0x61: lambda *_: bytes([OK]),  # set clock of a V3
             0x62: lambda *_: struct.pack(f"<B7xI{len(_CLOCKS)}I", OK, len(_CLOCKS), *_CLOCKS),
         }
 

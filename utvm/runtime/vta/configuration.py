@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from utvm.base.storage.config import Record, validate
+from utvm.base.storage.files import read_text
 from utvm.errors import ConfigError
 
 MEMORIES = ("UOP", "WGT", "INP", "ACC", "OUT", "ACC_8BIT")
@@ -137,10 +138,7 @@ def _widest(acc: int, inp: int, wgt: int) -> str:
 def load_configuration(path: str | Path | None = None) -> Configuration:
     """Read a configuration; by default that of ``UTVM_VTA_CONFIG``, or the built-in one."""
     file = Path(path or os.environ.get(VARIABLE) or DEFAULT)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}", _HINT) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: is not valid JSON: {error}", _HINT) from error
+    text = read_text(file, _HINT)
+    with ConfigError.on((ValueError, RecursionError), f"{file}: is not valid JSON:", _HINT):
+        content = json.loads(text)
     return Configuration(validate(ConfigurationFile, content, str(file), _HINT), str(file))

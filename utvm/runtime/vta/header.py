@@ -10,18 +10,8 @@ from utvm.runtime.vta.instructions import OPCODES, OPERATIONS, InstructionSet
 INCLUDE = Path(__file__).resolve().parent
 """Folder of ``vta.h`` and other public headers."""
 
-CALLS = (
-    "VTABufferMap",
-    "VTALoadBuffer2D",
-    "VTAStoreBuffer2D",
-    "VTAUopLoopBegin",
-    "VTAUopLoopEnd",
-    "VTAUopPush",
-    "VTAPushGEMMOp",
-    "VTAPushALUOp",
-    "VTASynchronize",
-    "VTAFault",
-)
+_CALLS = "BufferMap LoadBuffer2D StoreBuffer2D UopLoopBegin UopLoopEnd UopPush PushGEMMOp PushALUOp Synchronize Fault"
+CALLS = tuple(f"VTA{name}" for name in _CALLS.split())
 """Functions of ``vta.h``. Their symbols contain the configuration, so an operator cannot call another driver."""
 
 DRIVER = tuple(sorted(INCLUDE.glob("*.c")))
