@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from convolutions import DSP, DUAL, MVE, NEON
 from host_library import Camera, HostLibrary
@@ -223,20 +224,33 @@ def test_a_row_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_a_package_and_a_board_hand_over_rows(tmp_path: Path) -> None:
-    board = boards.load("stm32f746")
-    content = _shrinking(3).content()
-    model = from_tflite(content, "drawn")
-    library = compile_model(model, target=replace(board.target, input_rows=True))
-    sample = np.random.default_rng(3).integers(-128, 128, (1, 32, 32, 4)).astype(np.int8)
-    ((expected,),) = tflite_micro(content, [[sample]])
+def test_a_package_hands_over_rows(tmp_path: Path) -> None:
+    model = from_tflite(_shrinking(3).content(), "drawn")
+    library = compile_model(model, target=Target(input_rows=True))
+    sample, expected = _sample()
     package = unpack(package_library(library, tmp_path / "drawn.tar", model=model, example=[sample]), tmp_path / "user")
     assert list(map(int, build_and_run(package, "gcc", tmp_path).split())) == expected.ravel().tolist()
-    image = firmware.build(board, [library])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stm32f746", "mps3-an547"])
+def test_a_board_hands_over_rows(name: str, tmp_path: Path) -> None:
+    """Rows of windows move by memmove, or by vectors."""
+    board = boards.load(name)
+    model = from_tflite(_shrinking(3).content(), "drawn")
+    image = firmware.build(board, [compile_model(model, target=replace(board.target, input_rows=True))])
+    sample, expected = _sample()
     with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
         for _ in range(2):
             np.testing.assert_array_equal(session.run("drawn", [sample]).outputs[0], expected)
     assert measure_stack(image, "drawn_run", "drawn").bytes < 2000
+
+
+def _sample() -> tuple[npt.NDArray[np.int8], npt.NDArray[Any]]:
+    """Return an input and the output of ``_shrinking(3)``."""
+    sample = np.random.default_rng(3).integers(-128, 128, (1, 32, 32, 4)).astype(np.int8)
+    ((expected,),) = tflite_micro(_shrinking(3).content(), [[sample]])
+    return sample, np.asarray(expected)
 
 
 def test_inputs_that_cannot_come_by_rows_are_refused() -> None:

@@ -40,7 +40,7 @@ class Calls:
                 return self._read_rows(target, step.copied_bytes)
             addresses = f"{self._address(target, writable=True)}, {self._address(source)}"
             within = (source.kind, source.number) == (target.kind, target.number)
-            return [f"{'memmove' if within else 'memcpy'}({addresses}, {step.copied_bytes});"]
+            return [f"{'move_rows' if within else 'memcpy'}({addresses}, {step.copied_bytes});"]
         operator = self._operators[step.function]
         arguments = [self._address(place) for place in step.reads]
         arguments += [self._address(place, writable=True) for place in step.writes]

@@ -272,6 +272,7 @@ def _values(
         "headers": sorted({header for operator in operators.values() for header in operator.headers}),
         "operators": list(operators.values()),
         "helpers": helper_definitions(helpers),
+        "movers": helper_definitions(["move_rows"] * ("move_rows(" in text)),
         "constants": [_constant(library.name, number, array) for number, array in enumerate(graph.constants)],
         "states": [_state(library.name, number, graph) for number in range(len(graph.states))],
         "lines": lines,

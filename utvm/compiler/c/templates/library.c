@@ -18,6 +18,9 @@
 {% endif %}
 {% include "constants.c" %}
 {% include "state.c" %}
+{% for helper in movers %}
+{{ helper }}
+{% endfor %}
 int32_t {{ name }}_run({{ parameters }})
 {
 {% for parameter in unused %}
