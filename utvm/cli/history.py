@@ -35,16 +35,7 @@ from utvm.selection import words
 
 _MONTH = 30 * 86400
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_RUN = (
-    "run_id, strftime('%Y-%m-%dT%H:%M:%SZ', run.started, 'unixepoch') started, commit_ \"commit\","
-    " dirty, name board, kind, serial, verdict, place, holder"
-)
-_TABLES = {
-    "csv": f"select {_RUN}, model, executor, figure, value from figure join run using (run)"
-    " join series using (series) join board on board.board = run.board order by run, series",
-    "outcomes": f"select {_RUN}, id test, ({{}}) outcome, duration_ms, message from run join outcome using (run)"
-    " join test using (test) join board using (board) order by run, test",
-}
+_TABLES = ("csv", "outcomes")
 _REFRESH = 2.0  # Seconds between checks of the history while its pages are served.
 _LEFT = re.compile(r"roughly (\d+) step")
 _FIRST = re.compile(r"^([0-9a-f]{40,64}) is the first bad commit$", re.MULTILINE)
@@ -233,7 +224,7 @@ def _export_table(output: str, table: str) -> None:
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
     temporary = Path(f"{output}.{os.getpid()}")
     with open_history(project.history_file()) as history:
-        cursor = history.execute(_TABLES[table].format(outcomes))
+        cursor = history.execute(store.QUERIES[table].format(outcome=outcomes))
         try:
             rows = _write_csv(cursor, temporary)
             temporary.replace(output)
@@ -365,12 +356,9 @@ def _of_figure(what: str, board: str) -> Question:
         if not points:
             raise ConfigError(f"{what} has not changed between two commits", "history.trend shows its values")
         change = points[0]
-        value = history.execute(
-            "select value from figure join series using (series) join board using (board) join run using (run)"
-            " where model = ? and figure = ? and name = ? and commit_ = ? order by figure.started desc limit 1",
-            (model, figure, change.board.split()[1], change.last),
-        ).fetchone()[0]
-    key = (change.board.split()[1], change.last or "", change.first or "")
+        board = change.board.split()[1]
+        value = history.execute(store.QUERIES["value_at_commit"], (model, figure, board, change.last)).fetchone()[0]
+    key = (board, change.last or "", change.first or "")
     return Question(*key, model=model, figure=figure, value=json.dumps(value))
 
 

@@ -124,12 +124,7 @@ def accept_figures() -> Path:
     path = folder / BASELINE
     figures = _read_baseline(path)
     with store.open_history(history_file()) as history:
-        rows = history.execute(
-            "select b.name, b.kind, s.model, s.figure, max(f.value) value from series s join board b using (board)"
-            " join figure f using (series) where s.executor <> 'model.eval'"
-            " and f.started = (select max(started) from figure g where g.series = s.series)"
-            " group by b.name, b.kind, s.model, s.figure order by 1, 2, 3, 4"
-        ).fetchall()
+        rows = history.execute(store.QUERIES["newest_figures"]).fetchall()
     for row in rows:
         limits = content.models.get(row["model"])
         for name in limits.relative() if limits else ():

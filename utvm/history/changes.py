@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import median
+from typing import cast
 
 from utvm.errors import ConfigError
-from utvm.history.store import MEASURED, OUTCOMES, format_time
+from utvm.history.store import MEASURED, OUTCOMES, QUERIES, format_time
 from utvm.history.values import Value, figure_of, format_difference, format_value, unknown_model
 
 _NIGHT = 12 * 3600
@@ -150,24 +151,10 @@ def changes(history: sqlite3.Connection, since: int) -> list[Change]:
     return sorted(points, key=lambda change: (change.what != "test", change.at))
 
 
-_SERIES = (
-    "select value, commit_, figure.started from figure join run using (run) where series = ?"
-    " order by figure.started desc, run desc limit ?"
-)
-
-
 def _counted_figures(history: sqlite3.Connection, since: int) -> Iterator[Change]:
-    value = "(select value from figure f where f.series = series.series and {} limit 1)"
-    before = value.format("started < :since order by started desc, run desc")
-    first = value.format("started >= :since order by started, run")
-    newest = value.format("started >= :since order by started desc, run desc")
-    rows = history.execute(
-        f"select * from (select *, coalesce({before}, {first}) was, {newest} now from series"
-        f" where figure not in {MEASURED}) join board using (board) where was <> now",
-        {"since": since},
-    )
+    rows = history.execute(QUERIES["counted_figures"].format(measured=MEASURED), {"since": since})
     for row in rows.fetchall():
-        runs = history.execute(_SERIES, (row["series"], -1))
+        runs = history.execute(QUERIES["newest_values"], (row["series"], -1))
         later = runs.fetchone()
         for earlier in runs:
             if earlier["value"] != row["now"]:
@@ -185,7 +172,7 @@ def _change(series: Row, was: Value, now: Value, last: str | None, first: Row, s
 def _measured_figures(history: sqlite3.Connection, since: int) -> Iterator[Change]:
     measured = f"select * from series join board using (board) where figure in {MEASURED}"
     for series in history.execute(measured).fetchall():
-        rows = history.execute(_SERIES, (series["series"], 2 * _MAX_RUNS)).fetchall()
+        rows = history.execute(QUERIES["newest_values"], (series["series"], 2 * _MAX_RUNS)).fetchall()
         if not rows or rows[0]["started"] < since:
             continue
         new = min(_MAX_RUNS, max(_MIN_RUNS, sum(row["started"] >= since for row in rows)))
@@ -220,12 +207,7 @@ def chance(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def _changed_tests(history: sqlite3.Connection, since: int) -> Iterator[Change]:
-    candidates = history.execute(
-        "select distinct board.*, test.test, id from run join outcome using (run) join test using (test)"
-        " join board using (board) where outcome = 1 and started >= ?",
-        (since - _MONTH,),
-    )
-    for row in candidates.fetchall():
+    for row in history.execute(QUERIES["tests_with_failures"], (since - _MONTH,)).fetchall():
         runs = list(_outcomes(history, row["board"], row["test"], since))
         if runs[0]["outcome"] != runs[-1]["outcome"]:
             index = max(i for i in range(1, len(runs)) if runs[i]["outcome"] != runs[i - 1]["outcome"])
@@ -237,48 +219,27 @@ def _changed_tests(history: sqlite3.Connection, since: int) -> Iterator[Change]:
 
 def _outcomes(history: sqlite3.Connection, board: int, test: int, since: int) -> Iterator[Row]:
     """Yield passes and failures of a test on a board: the last before ``since``, and all later ones."""
-    query = (
-        "select outcome, commit_, started from run join outcome using (run)"
-        " where board = ? and test = ? and outcome in (0, 1) and started {} ? order by started {}, run {}"
-    )
-    yield from history.execute(query.format("<", "desc", "desc limit 1"), (board, test, since))
-    yield from history.execute(query.format(">=", "asc", "asc"), (board, test, since))
+    for query in ("outcomes_before", "outcomes_since"):
+        yield from history.execute(QUERIES[query], (board, test, since))
 
 
 def trend(history: sqlite3.Connection, model: str, figure: str = "", board: str = "") -> list[Point]:
     """Return values of a model's figures, run by run; optionally of one figure, on boards of one name."""
     figure = figure_of(history, model, figure) if figure else ""
-    series = history.execute(
-        "select * from series join board using (board) where model = ? and ? in ('', figure) and ? in ('', name)"
-        " order by figure, name, kind, serial, executor",
-        (model, figure, board),
-    ).fetchall()
+    series = history.execute(QUERIES["series_of_model"], (model, figure, board)).fetchall()
     if not series:
         raise unknown_model(history, model, board)
-    # One query per series, in the order of the table's key: sorting a year of values is slow.
-    query = (
-        "select f.started, run_id, commit_, value from figure f join run using (run) where series = ?"
-        " order by f.started, run"
-    )
     points = []
     for row in series:
         names = (row["model"], row["executor"], board_label(row), row["figure"])
-        for started, run_id, commit, value in history.execute(query, (row["series"],)):
+        for started, run_id, commit, value in history.execute(QUERIES["trend"], (row["series"],)):
             points.append(Point(format_time(started), run_id, commit, *names, value))
     return points
 
 
 def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
     """Return flaky tests since a time, most failures first. Runs of modified sources are ignored."""
-    rows = history.execute(
-        "select test, name, kind, commit_, count(*) failed, max(started) last, group_concat(run_id) runs,"
-        " (select count(*) from run r join board c using (board) join outcome o using (run)"
-        "   where r.commit_ = run.commit_ and c.name = board.name and c.kind = board.kind and r.dirty is not 1"
-        "   and o.test = outcome.test and o.outcome = 0) passed"
-        " from run cross join outcome using (run) join board using (board)"
-        " where started >= ? and outcome = 1 and dirty is not 1 group by test, name, kind, commit_ having passed",
-        (since,),
-    ).fetchall()
+    rows = history.execute(QUERIES["flaky_tests"], (since,)).fetchall()
     names = dict(history.execute("select test, id from test").fetchall())
     return [
         Flicker(
@@ -299,19 +260,7 @@ def slowest(history: sqlite3.Connection, since: int) -> list[Row]:
 
     Columns: id, board, milliseconds, mean of the ten runs before, and the last 30 runs, newest first.
     """
-    runs = (
-        "select duration_ms from run r join outcome o using (run) where r.board = s.board and o.test = s.test"
-        " and o.outcome in (0, 1) {} order by r.started desc limit {}"
-    )
-    earlier, last = runs.format("and r.started < ?1", 10), runs.format("", 30)
-    return history.execute(
-        f"select *, (select avg(duration_ms) from ({earlier})) before,"
-        f" (select group_concat(duration_ms) from ({last})) runs from (select test, id, board.*,"
-        " duration_ms now, max(started) from run cross join outcome using (run) join test using (test)"
-        " join board using (board) where started >= ?1 group by test, board.board order by now desc limit 10) s"
-        " order by now desc, id",
-        (since,),
-    ).fetchall()
+    return history.execute(QUERIES["slowest_tests"], (since,)).fetchall()
 
 
 def last_good(history: sqlite3.Connection, test: str, board: str = "") -> list[LastGood]:
@@ -339,13 +288,8 @@ def test_state(history: sqlite3.Connection, board: Row, test: int, name: str) ->
     """Return the state of a test, given by number and name, on a board; None without a result there."""
 
     def find(outcomes: str, since: int, order: str) -> Row | None:
-        row: Row | None = history.execute(
-            "select outcome, commit_, started, run_id, night, message from run join outcome using (run)"
-            f" where board = ? and test = ? and outcome in ({outcomes}) and started >= ?"
-            f" order by started {order}, run {order} limit 1",
-            (board["board"], test, since),
-        ).fetchone()
-        return row
+        query = QUERIES["first_or_last_run"].format(outcomes=outcomes, order=order)
+        return cast("Row | None", history.execute(query, (board["board"], test, since)).fetchone())
 
     now = find("0, 1", 0, "desc")
     if now is None:
@@ -368,15 +312,8 @@ def limit_crossing(
     history: sqlite3.Connection, board: str, kind: str, model: str, figure: str, maximum: float
 ) -> tuple[str | None, str | None]:
     """Return the last commit within a limit, and the first one since above it; None if there is no such run."""
-    rows = history.execute(
-        "select value, commit_ from series join board using (board) join figure using (series)"
-        " join run using (run)"
-        " where name = ? and kind = ? and model = ? and figure = ? and executor <> 'model.eval'"
-        " order by figure.started desc, run desc",
-        (board, kind, model, figure),
-    )
     first = None
-    for row in rows:
+    for row in history.execute(QUERIES["values_of_figure"], (board, kind, model, figure)):
         if row["value"] <= maximum:
             return row["commit_"], first
         first = row["commit_"]

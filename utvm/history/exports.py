@@ -23,7 +23,7 @@ from utvm import errors, pages
 from utvm.base.storage.files import write_whole
 from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
 from utvm.history.changes import Flicker, LastGood, board_label, changes, flaky, newest_night, slowest, test_state
-from utvm.history.store import DECISIVE, format_time
+from utvm.history.store import DECISIVE, QUERIES, format_time
 from utvm.history.values import format_value
 
 _MONTH = 30 * 86_400
@@ -31,13 +31,6 @@ _MONTH = 30 * 86_400
 _WORST = ("infrastructure", "bad", "not run", "error", "failed", "passed", "interrupted")
 _COLOURS = {"passed": "#1a7f4b", "failed": "#c0362c", "error": "#8a3fa0"}
 _NO_VERDICT = "#a35a00"
-_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img"
-  aria-label="boards: {word}">
-<title>boards: {word}</title><rect width="52" height="20" fill="#3b4450"/>
-<rect x="52" width="{width}" height="20" fill="{colour}"/>
-<g fill="#fff" font-family="Verdana,sans-serif" font-size="11"><text x="6" y="14">boards</text>
-<text x="58" y="14">{word}</text></g></svg>
-"""
 
 
 def verdict_of_night(history: sqlite3.Connection) -> str:
@@ -49,20 +42,14 @@ def verdict_of_night(history: sqlite3.Connection) -> str:
 def _badge(history: sqlite3.Connection) -> str:
     word = verdict_of_night(history)
     width = 12 + 7 * len(word)
-    return _BADGE.format(word=word, width=width, whole=52 + width, colour=_COLOURS.get(word, _NO_VERDICT))
+    return _render("badge.svg.j2", word=word, width=width, whole=52 + width, colour=_COLOURS.get(word, _NO_VERDICT))
 
 
 def _metrics(history: sqlite3.Connection) -> str:
     """Prometheus text format, for the text file collector of a node exporter."""
     (newest,) = history.execute("select max(started) from run").fetchone()
-    rows = history.execute(
-        f"select name, kind, serial, max(started) last, avg(verdict in {DECISIVE}) share,"
-        f" (select verdict in {DECISIVE} from run r where r.board = run.board and verdict <> 'interrupted'"
-        " order by started desc, run desc limit 1) up"
-        " from run join board using (board) where started >= ? and verdict <> 'interrupted'"
-        " group by board order by name, kind, serial",
-        ((newest or 0) - _MONTH,),
-    ).fetchall()
+    query = QUERIES["boards_in_service"].format(decisive=DECISIVE)
+    rows = history.execute(query, ((newest or 0) - _MONTH,)).fetchall()
     gauges = {
         "utvm_board_up": ("Whether the board's last run had a verdict on its tests.", "up"),
         "utvm_board_up_ratio": ("Fraction of the board's runs in 30 days with a verdict.", "share"),
@@ -84,13 +71,7 @@ def gauge(name: str, text: str, values: Sequence[tuple[Mapping[str, str], float]
 
 
 def _failures(history: sqlite3.Connection) -> list[sqlite3.Row]:
-    # Other columns are of the row with the maximum: sqlite.org/lang_select.html#bareagg.
-    return history.execute(
-        "select id, message, name, kind, serial from (select run.board, test, outcome, message, max(started), run"
-        " from run cross join outcome using (run) where started >= ? and outcome in (0, 1) group by 1, 2)"
-        " join test using (test) join board using (board) where outcome = 1 order by id, name, kind, serial",
-        (newest_night(history),),
-    ).fetchall()
+    return history.execute(QUERIES["failures"], (newest_night(history),)).fetchall()
 
 
 def _job_link() -> str:
@@ -130,12 +111,7 @@ def _figures(
     history: sqlite3.Connection, limit_of: Callable[[str, str, str, str], str]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield model, board and figures with their limits, of the last night's newest runs."""
-    rows = history.execute(
-        "select model, executor, name, kind, serial, figure, value, max(figure.started) from figure"
-        " join series using (series) join board using (board)"
-        f" where figure.started >= ? and {_IS_NUMBER} group by series order by 1, 2, 3, 4, 5, 6",
-        (newest_night(history),),
-    ).fetchall()
+    rows = history.execute(QUERIES["figures"], (newest_night(history),)).fetchall()
     for key, group in itertools.groupby(rows, key=lambda row: (row["model"], row["executor"], board_label(row))):
         texts = []
         for row in group:
@@ -185,7 +161,6 @@ _SEASON = 90 * _DAY
 # These keep a page below 300 KB. A chart has eight colours.
 _ROWS, _RUNS, _TRENDS, _CHARTS, _LINES = 100, 30, 60, 12, 8
 _WIDTH, _HEIGHT = 220.0, 30.0
-_IS_NUMBER = "typeof(value) in ('integer', 'real')"
 
 Points = list[tuple[int, float]]
 
@@ -344,12 +319,8 @@ def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
     names = dict(history.execute("select test, id from test").fetchall())
     boards = {row["board"]: row for row in history.execute("select * from board")}
     flickers = flaky(history, month)
-    pairs = history.execute(
-        "select distinct test, board from run cross join outcome using (run) where started >= ? and outcome = 1",
-        (month,),
-    ).fetchall()
     states: dict[int, list[LastGood]] = {}
-    for row in pairs:
+    for row in history.execute(QUERIES["failed_tests"], (month,)).fetchall():
         state = test_state(history, boards[row["board"]], row["test"], names[row["test"]])
         if state:
             states.setdefault(row["test"], []).append(state)
@@ -368,11 +339,7 @@ def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
 def _board_page(history: sqlite3.Connection, board: BoardRow, month: int, link: object) -> str:
     rows = history.execute("select * from run where board = ? order by started desc, run desc", (board.number,))
     runs = [{**dict(row), "at": format_time(row["started"])} for row in rows.fetchmany(_RUNS)]
-    failure = history.execute(
-        "select id, message, started, run_id, night from run join outcome using (run) join test using (test)"
-        " where board = ? and outcome in (1, 5) order by started desc, run desc, test limit 1",
-        (board.number,),
-    ).fetchone()
+    failure = history.execute(QUERIES["last_failure"], (board.number,)).fetchone()
     return _render(
         "board.html.j2",
         board=board,
@@ -388,13 +355,7 @@ def _board_page(history: sqlite3.Connection, board: BoardRow, month: int, link: 
 
 def _trends(history: sqlite3.Connection, board: int, month: int) -> Iterator[dict[str, object]]:
     """Yield figures on a board in 30 days: SVG path, newest value, and number of changes."""
-    rows = history.execute(
-        "select series, model, executor, figure, min(value) low, max(value) high"
-        " from series join figure using (series) where board = ? and started >= ?"
-        f" and {_IS_NUMBER} group by series order by model, executor, figure limit ?",
-        (board, month, _TRENDS),
-    )
-    for row in rows.fetchall():
+    for row in history.execute(QUERIES["trends_of_board"], (board, month, _TRENDS)).fetchall():
         path, now, steps = f"M0 {_HEIGHT / 2:.1f}H{_WIDTH:.0f}", row["low"], 0
         if row["low"] != row["high"]:
             points = _points(history, row["series"], month)
@@ -427,14 +388,7 @@ def chart_pages(history: sqlite3.Connection, since: int) -> Iterator[ModelPage]:
 
 
 def _charts(history: sqlite3.Connection, model: str, since: int) -> Iterator[Chart]:
-    # Finding the many constant series in SQL is faster than reading their points.
-    rows = history.execute(
-        "select series, figure, executor, name, kind, serial, min(value) low, max(value) high,"
-        " min(started) first, max(started) last from series join board using (board) join figure using (series)"
-        f" where model = ? and started >= ? and {_IS_NUMBER} group by series"
-        " order by figure, name, kind, serial, executor, series",
-        (model, since),
-    ).fetchall()
+    rows = history.execute(QUERIES["charts_of_model"], (model, since)).fetchall()
     for figure, series in itertools.groupby(rows, key=lambda row: str(row["figure"])):
         lines = sorted((_line(history, row, since) for row in series), key=lambda line: -line.steps)
         yield Chart(figure, tuple(lines[:_LINES]), max(0, len(lines) - _LINES))
@@ -452,10 +406,7 @@ def _line(history: sqlite3.Connection, row: sqlite3.Row, since: int) -> Line:
 
 
 def _points(history: sqlite3.Connection, series: int, since: int) -> Points:
-    query = (
-        f"select started, value from figure where series = ? and started >= ? and {_IS_NUMBER} order by started, run"
-    )
-    return [(at, value) for at, value in history.execute(query, (series, since))]
+    return [(at, value) for at, value in history.execute(QUERIES["points"], (series, since))]
 
 
 def _count_steps(values: Sequence[float]) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from utvm.base.storage.config import read_yaml
 from utvm.base.storage.files import check_regular
 from utvm.base.text.quoting import encodable_tree
 from utvm.errors import ConfigError, ProvisionError, UtvmError
@@ -32,9 +33,10 @@ MEASURED = ("cycles", "ns")
 """Figures that vary from run to run; all others are counted exactly."""
 
 _SQL = Path(__file__).with_name("sql")
+QUERIES: Mapping[str, str] = read_yaml(_SQL / "queries.yaml")[0]
+"""Queries by name."""
 # Migration N upgrades a file of version N. A released migration never changes.
 MIGRATIONS = tuple(path.read_text() for path in sorted(_SQL.glob("[0-9]*.sql"), key=lambda path: int(path.stem)))
-
 
 _LOCK_SECONDS = 20.0
 _FILES = ("", "-journal", "-wal", "-shm")  # Files that SQLite opens: sqlite.org/tempfiles.html.
@@ -163,9 +165,7 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
         started = parse_time(report["started"])
         lease = report.get("environment", {}).get("place", {}).get("lease") or {}
         added = history.execute(
-            "insert or ignore into run"
-            " (run_id, started, board, commit_, dirty, verdict, trouble, night, probe, place, holder)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            QUERIES["add_run"],
             (
                 report["run_id"],
                 started,
