@@ -43,6 +43,9 @@ static inline void depthwise_line(
     const int8_t *const inside_end = plane + right * rows;
     const bool folded = zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX;
     const bool nine = folded && rows == 3 && columns == 3 && apart == 3;
+#if defined(DEPTHWISE_THREES)
+    const int32_t size[5] = {pixels, 1, seen, geometry[6], 0};
+#endif
     const bool dense = apart == rows;
     const int32_t taps = dense ? 1 : columns;
     const int32_t together = dense ? rows * columns : rows;
@@ -61,9 +64,19 @@ static inline void depthwise_line(
         int8_t *to = output++;
         if (copies == 1 || channel % copies == 0) {
             const int8_t *source = image++ + (first < last ? top + first * down : 0) * line;
-            depthwise_plane(inside, inside_end, source, inputs, rows, down * line, first, last);
+#if defined(DEPTHWISE_THREES)
+            if (nine) {
+                copy_rows(plane + first * seen + left, source, seen, inputs, down * line, right - left, last - first);
+            } else
+#endif
+            {
+                depthwise_plane(inside, inside_end, source, inputs, rows, down * line, first, last);
+            }
         }
         if (nine) {
+#if defined(DEPTHWISE_THREES)
+            depthwise_nine(to, plane, size, weights, scales, channels);
+#else
             const int32_t weight_0 = weights[0];
             const int32_t weight_1 = weights[1];
             const int32_t weight_2 = weights[2];
@@ -83,6 +96,7 @@ static inline void depthwise_line(
                 *to = (int8_t)saturate_int8(scale_folded(sum, multiplier, offset, shift));
                 to += channels;
             }
+#endif
         } else {
             for (; place != behind; place += step) {
                 const int8_t *weight = weights;
