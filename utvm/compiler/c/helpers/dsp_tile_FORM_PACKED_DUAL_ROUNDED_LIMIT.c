@@ -1,11 +1,12 @@
 {# Four pixels of a convolution. FORM: 0, a byte is a weight; 1, a halfword is the weights of two channels; 2, a halfword is
    a weight, doubled; see dsp_tile. PACKED: biases are packed with shifts. DUAL: the core issues two instructions in a cycle. If not, single loads that follow one
-   another are faster than LDRD. #}
+   another are faster than LDRD. AHEAD: the next word of weights is loaded before the last products of this one. #}
 {% import "dsp.j2" as dsp %}
 {% set shared, wide = form == 1, form == 2 %}
+{% set ahead = dual and not wide %}
 {# Two values of four pixels and two channels. Begin: sums start with r4 and r8, which the first pixel overwrites. #}
 {% macro products(begin) %}
-{{ "ldrd r3, r2, [r1], #8" if wide else "ldr r2, [r1], #4" }}
+{{ "ldrd r3, r2, [r1], #8" if wide else "ldr r2, [r1], #4" if not ahead }}
 {% for first, at in ((6, 8), (4, 0)) %}
 {% if dual %}
 ldrd r12, lr, [r0{{ ", #8]" if at else "], #16" }}
@@ -20,11 +21,12 @@ ldr lr, [r0], #16
 {{ "sxtb16 r3, r2" if not wide }}
 {{ "sxtb16 r2, r2, ror #8" if form == 0 }}
 {% endif %}
-{% for pixel in ((1, 0) if begin else (0, 1)) %}
 {% for start, weights in ((8, "r2"), (4, "r3")) %}
+{% for pixel in ((1, 0) if begin else (0, 1)) %}
 {% set sum = first - 4 + pixel + start %}
 smlad r{{ sum }}, {{ ("r12", "lr")[pixel] }}, {{ weights }}, r{{ start if begin else sum }}
 {% endfor %}
+{{ "ldr r2, [r1], #4" if ahead and not at and start == 8 }}
 {% endfor %}
 {% endfor %}
 {% endmacro %}
@@ -55,23 +57,26 @@ static __attribute__((noinline)) void {{ name }}(
         strd r4, r8, [sp, #32]
         {{ dsp.packed_biases("r4", "r8", shared) }}
         {% endif %}
+        {{ "ldr r2, [r1], #4" if ahead }}
         {{ products(true) }}
-        ldr r2, [sp, #4]
-        add pc, r2
+        ldr r3, [sp, #4]
+        add pc, r3
         nop
         2:
         .rept 8
         {{ products(false) }}
         .endr
-        ldr r2, [sp, #8]
-        cmp r0, r2
+        ldr r3, [sp, #8]
+        cmp r0, r3
         bne 2b
         {% for sum in range(8, 12 if shared else 8) %}
         sub r{{ sum }}, r{{ sum }}, r{{ sum - 4 }}
         {% endfor %}
         {% for sum in range(4, 12) %}
         {% if sum % 4 == 0 and packed %}
-        {{ dsp.packed_scale(28 + sum, 40) }}
+        {{ dsp.packed_scale(28 + sum, 40, ahead and sum == 4) }}
+        {% elif ahead and sum == 4 %}
+        ldrd r3, r12, [r1], #8
         {% elif sum % 4 == 0 %}
         ldm r1!, {r2, r3, r12}
         {% endif %}
