@@ -64,12 +64,7 @@ CATALOGUE = "utvm.json"
 KERNEL = "vmlinuz"
 """Kernel in the box: starting it alone shows quickly whether an accelerator works."""
 
-_VAGRANTFILE = """Vagrant.configure("2") do |config|
-  config.vm.provider :libvirt do |libvirt|
-    libvirt.disk_bus = "virtio"
-  end
-end
-"""
+_VAGRANTFILE = Path(__file__).parent / "machine" / "Vagrantfile.txt"
 
 
 @dataclass(frozen=True)
@@ -120,7 +115,7 @@ def build_box(locked: Locked, layers: Layers, output: Path, say: Progress = lamb
 def _write_box(disk: Path, kernel: Path, output: Path, locked: Locked) -> None:
     """Write the archive (vagrant-libvirt, "Box Format"); the disk is already compressed."""
     metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": locked.recipe.machine.disk_gib}
-    texts = {"Vagrantfile": _VAGRANTFILE, "metadata.json": json.dumps(metadata)}
+    texts = {"Vagrantfile": _VAGRANTFILE.read_text("utf-8"), "metadata.json": json.dumps(metadata)}
     with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as tar:
         for name, text in sorted(texts.items()):
             (output.parent / name).write_text(text, encoding="utf-8")

@@ -27,13 +27,7 @@ _LOADER_MODULES = ("biosdisk", "part_msdos", "ext2", "linux", "normal", "configf
 
 # Without mitigations: no foreign programs run in the machine.
 _OPTIONS = "rootflags=noatime console=tty0 console=ttyS0 quiet net.ifnames=0 mitigations=off"
-_MENU = """serial --unit=0
-terminal_output console serial
-set timeout=0
-linux /boot/vmlinuz-{version} root=UUID={uuid} rw {options}
-initrd /boot/initrd.img-{version}
-boot
-"""
+_MENU = Path(__file__).parent / "machine" / "grub.cfg"
 
 
 def make_disk(
@@ -60,7 +54,7 @@ def make_disk(
     menu = root / "boot" / "grub" / "grub.cfg"
     # Permissions independent of the umask.
     _as_root(["install", "-d", "-m", "0755", menu.parent])
-    text = _MENU.format(version=version, uuid=identity, options=_OPTIONS)
+    text = _MENU.read_text("utf-8").format(version=version, uuid=identity, options=_OPTIONS)
     _as_root(["install", "-m", "0644", "/dev/stdin", menu], text)
     # Later layers have changed the times of folders.
     _as_root(["find", root, "-newermt", f"@{epoch}", "-exec", "touch", "-h", f"--date=@{epoch}", "{}", "+"])

@@ -17,25 +17,8 @@ from utvm.base.text.quoting import tcl
 _READY = "utvm: OpenOCD is ready"
 _NO_TARGET = "utvm: the target does not answer"
 
-# Standard output belongs to GDB. Removing the other commands is a second line of defence.
-_TCL = (
-    "foreach command {exec open socket os.fork load interp package popen aio.pipe4 pipe kill} "
-    "{ catch { rename $command {} } }; rename puts {}; proc puts {args} { echo [lindex $args end] }"
-)
-
-_BEFORE_CONFIG = (
-    _TCL,
-    "gdb_port pipe",
-    "telnet_port disabled",
-    "tcl_port disabled",
-    # Without these two, OpenOCD returns zeros for a failed access.
-    "gdb_report_data_abort enable",
-    "gdb_report_register_access_error enable",
-    # Software breakpoints do not work in flash, and on RISC-V they are traps of the program.
-    "gdb_breakpoint_override hard",
-    # It searches scripts in the current folder, which others may control; then, by -s, in the board's.
-    "cd /",
-)
+_SCRIPT = Path(__file__).with_suffix(".tcl").read_text(encoding="utf-8")
+_BEFORE_CONFIG = [line for line in _SCRIPT.splitlines() if line and not line.startswith("#")]
 _AFTER_CONFIG = (
     "init",
     f"if {{![[target current] was_examined]}} {{ echo {{{_NO_TARGET}}}; shutdown error }}",

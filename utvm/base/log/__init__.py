@@ -7,6 +7,7 @@ often from boards and programs, are escaped.
 
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import shlex
@@ -22,21 +23,7 @@ from utvm.base.storage.files import create_own_folder, open_regular
 from utvm.base.text.quoting import printable
 from utvm.errors import ConfigError
 
-BRANCHES: Mapping[str, str] = {
-    "utvm.cache": "cache hits and misses",
-    "utvm.compiler": "models compiled, and the inputs of the cache key",
-    "utvm.compiler.notes": "how each operator of a model was compiled",
-    "utvm.environment": "layers of the environment",
-    "utvm.hil": "start of each test",
-    "utvm.probe.gdb": "packets to and from a GDB server",
-    "utvm.probe.openocd": "output of OpenOCD",
-    "utvm.probe.pyocd": "output of pyOCD",
-    "utvm.probe.relay": "requests to the model of an accelerator beside an emulator",
-    "utvm.process": "processes: start and exit status",
-    "utvm.session.board": "log messages of a board over RPC",
-    "utvm.session.rpc": "frames to and from a board's RPC server",
-    "utvm.session.serve": "clients of a served board: connect, disconnect, errors",
-}
+BRANCHES: Mapping[str, str] = json.loads(Path(__file__).with_name("branches.json").read_text(encoding="utf-8"))
 """Branches and their messages."""
 
 VARIABLE = "UTVM_LOG"

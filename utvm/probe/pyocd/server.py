@@ -10,6 +10,7 @@ from pathlib import Path
 
 from utvm import boards, errors, probe, runtime
 from utvm.base.process import Service, interpreter, version_of
+from utvm.base.storage.config import read_yaml
 from utvm.base.text import quoting, templates
 from utvm.boards.described import pyocd
 from utvm.boards.parts import PyOcdPart
@@ -65,18 +66,7 @@ def _compile(board: boards.Board, algorithm: boards.Algorithm, output: Path) -> 
 
 _INSIDE = Path(__file__).with_name("inside.py")
 
-# For every board: a locked chip is rejected, not erased; faults belong to the program; no port besides the GDB
-# server's; memory is always read from the chip.
-_OPTIONS: Mapping[str, str | int | float] = {
-    "auto_unlock": "false",
-    "vector_catch": "none",
-    "semihost_console_type": "off",
-    "cache.enable_memory": "false",
-    "hide_programming_progress": "true",
-    "reset.post_delay": 0,
-    "rtos.enable": "false",
-}
-
+_OPTIONS: Mapping[str, str | int | float] = read_yaml(Path(__file__).with_name("options.yaml"))[0]
 _GONE = re.compile(r"\[Errno 19\]|LIBUSB_ERROR_NO_DEVICE")
 
 

@@ -211,17 +211,7 @@ def _load(configuration: Configuration, alone: bool) -> ctypes.CDLL:
 
 _STEP_FLAGS = ("-O2", "-ffp-contract=off", "-DUTVM_STEPS=1", _SYMBOLIC)
 _ALIGNMENT = 16
-_STEP_HEADER = """#include <stdint.h>
-void vta_sim_step(uint32_t number);
-#define UTVM_STEP(number) vta_sim_step(number);
-"""
-_STEP_RECORDER = """#include "simulator.h"
-void vta_sim_step(uint32_t number);
-vta_statistics vta_sim_steps[{steps} + 1];
-void vta_sim_step(uint32_t number) {{
-    vta_sim_steps[number] = *vta_sim_statistics();
-}}
-"""
+_STEPS = _HERE / "steps"
 
 
 def modelled_steps(
@@ -238,12 +228,12 @@ def modelled_steps(
     """
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        generated = {"vta_config.h": config_header(configuration), "utvm_step.h": _STEP_HEADER}
-        for name, text in {**sources, **generated, "vta_sim_step.c": _STEP_RECORDER.format(steps=steps)}.items():
+        for name, text in {**sources, "vta_config.h": config_header(configuration)}.items():
             (work / name).write_text(text, encoding="utf-8")
         output = work / "steps.so"
-        files = (*sorted(work.glob("*.c")), *DRIVER, *vta.MODEL)
-        native.compile_library(output, files, _STEP_FLAGS, (work, INCLUDE, _HERE), libraries=("-lm",))
+        files = (*sorted(work.glob("*.c")), _STEPS / "steps.c", *DRIVER, *vta.MODEL)
+        flags = (*_STEP_FLAGS, f"-DVTA_STEPS={steps}")
+        native.compile_library(output, files, flags, (work, INCLUDE, _HERE, _STEPS), libraries=("-lm",))
         library = ctypes.CDLL(str(output))
     buffers = [[ctypes.create_string_buffer(size + _ALIGNMENT) for size in group] for group in sizes]
     inputs, outputs, workspaces = (
