@@ -3,6 +3,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,8 @@ def test_library_names_its_target_and_extensions_change_its_c() -> None:
     model = load(DIGITS.with_name("digits_int8.tflite"))
     targets = [Target(), Target("slow", row="a/slow"), Target("fast", ("dsp",), "a/fast")]
     plain, slow, fast = (compile_model(model, target=target) for target in targets)
-    assert [library.target for library in (plain, slow, fast)] == targets
+    # A library's target tells how many bytes of weights are copied to RAM.
+    assert [library.target for library in (plain, slow, fast)] == [replace(item, weights_in_ram=0) for item in targets]
     assert slow.sources == plain.sources
     assert slow.digest != plain.digest
     assert "dsp_tile" in fast.sources["digits_int8_operators.c"]
