@@ -10,8 +10,9 @@ import pytest
 from tests.cli.running import inv
 from utvm import boards
 from utvm.virtual.cortex_m.cycles import qemu_plugin
+from utvm.virtual.spec import CacheSpec, RegionSpec
 
-_ROUNDS = 20
+_ROUNDS, _WAIT = 20, 5
 _PROGRAM = f"""
 .syntax unified
 .thumb
@@ -63,19 +64,34 @@ bkpt 0xAB
         ("adds r3, #1\nadds r3, #1", 2),
         # A loaded value is ready one cycle later.
         ("ldr.w r3, [r2]\nadd.w r3, r3, r3", 3),
+        # A load that crosses words takes two accesses; stores have a buffer.
+        ("ldr.w r3, [r2, #4]", 1),
+        ("ldr.w r3, [r2, #6]", 2),
+        ("str.w r3, [r2, #6]", 1),
     ],
 )
 def test_cortex_m55_cycles_equal_llvm(tmp_path: Path, body: str, cycles: int) -> None:
+    assert _cycles_a_round(tmp_path, body) == cycles
+
+
+def test_loads_alone_wait_for_flash(tmp_path: Path) -> None:
+    body = "ldr.w r3, [r2]\nldr.w r4, [r2, #8]\nstr.w r3, [r2, #16]"
+    flash = RegionSpec(name="flash", address=0x01000000, size=2**20, kind="flash")
+    assert _cycles_a_round(tmp_path, body, flash) == 3 + 2 * _WAIT
+
+
+def _cycles_a_round(tmp_path: Path, body: str, *regions: RegionSpec) -> int:
     (tmp_path / "program.s").write_text(_PROGRAM % body)
     command = ["arm-none-eabi-gcc", "-mcpu=cortex-m55", "-nostdlib", "-Wl,-Ttext=0", "-o", "program", "program.s"]
     subprocess.run(command, check=True, cwd=tmp_path)
     board = boards.load("mps3-an547:cycles=model")
     assert board.timing
-    plugin = qemu_plugin("cortex-m55", board.timing, (), tmp_path / "cycles")
+    timing = board.timing.model_copy(update={"data": CacheSpec(lines=1, ways=1, line=8, wait=_WAIT)})
+    plugin = qemu_plugin("cortex-m55", timing, regions, tmp_path / "cycles")
     options = "-M mps3-an547,memory-backend=ram -object memory-backend-memfd,id=ram,size=2G,share=on -nodefaults"
     options += " -display none -icount shift=7 -semihosting -kernel program -plugin"
     completed = subprocess.run(["qemu-system-arm", *options.split(), plugin], check=False, cwd=tmp_path, timeout=60)
-    assert completed.returncode == cycles
+    return completed.returncode
 
 
 @pytest.mark.slow

@@ -28,7 +28,8 @@ uint64_t qemu_plugin_insn_vaddr(const instruction_t *instruction);
 void qemu_plugin_register_vcpu_insn_exec_cb(instruction_t *it, executed_t *callback, int flags, void *data);
 void qemu_plugin_register_vcpu_mem_cb(instruction_t *it, accessed_t *callback, int flags, int kind, void *data);
 unsigned int qemu_plugin_mem_size_shift(uint32_t access);
-enum { NO_REGISTERS = 0, READS = 1 };
+_Bool qemu_plugin_mem_is_store(uint32_t access);
+enum { NO_REGISTERS = 0, READS_AND_WRITES = 3 };
 extern int qemu_plugin_version;
 int qemu_plugin_version = 1;
 int qemu_plugin_install(uint64_t id, const void *machine, int count, char **values);
@@ -68,10 +69,12 @@ static void execute(unsigned int core, void *address) {
   shared->count = count_of(shared->selected);
 }
 
-static void read_data(unsigned int core, uint32_t access, uint64_t address, void *data) {
+/* QEMU 7.2 reports stores to who asks for loads, and loads only to who asks for both. */
+static void access_data(unsigned int core, uint32_t access, uint64_t address, void *data) {
   (void)core;
   (void)data;
-  utvm_time_read(&state, (uint32_t)address, 1u << qemu_plugin_mem_size_shift(access));
+  if (!qemu_plugin_mem_is_store(access))
+    utvm_time_read(&state, (uint32_t)address, 1u << qemu_plugin_mem_size_shift(access));
 }
 
 static void translate(uint64_t id, block_t *block) {
@@ -84,7 +87,7 @@ static void translate(uint64_t id, block_t *block) {
     memcpy(words, qemu_plugin_insn_data(it), qemu_plugin_insn_size(it) == 4 ? 4 : 2);
     utvm_decode(&state, address, words[0], words[1]);
     qemu_plugin_register_vcpu_insn_exec_cb(it, execute, NO_REGISTERS, (void *)(uintptr_t)address);
-    qemu_plugin_register_vcpu_mem_cb(it, read_data, NO_REGISTERS, READS, NULL);
+    qemu_plugin_register_vcpu_mem_cb(it, access_data, NO_REGISTERS, READS_AND_WRITES, NULL);
   }
 }
 
