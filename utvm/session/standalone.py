@@ -2,6 +2,7 @@
 """Standalone firmware: the host flashes and starts it, then only reads its reports."""
 
 import contextlib
+import functools
 import re
 import time
 import zlib
@@ -161,7 +162,8 @@ class StandaloneRunner:
     def _wait_for_result(self, transport: Transport) -> running.RunResult:
         self._silences = 0
         try:
-            report = wait_for_report(transport, self.firmware.board.name, self._timeout, self._check, self._look)
+            look = functools.partial(diagnosis.describe_core, self.connection, self.firmware)
+            report = wait_for_report(transport, self.firmware.board.name, self._timeout, self._check, look)
         finally:
             # A power cycle disconnects the debug port: make it usable again.
             self.connection.reset(halt=True)
@@ -175,9 +177,6 @@ class StandaloneRunner:
         if self.firmware.pipe is None and self._silences in _CORE_CHECKS:
             with contextlib.suppress(errors.ProbeError):
                 diagnosis.check_core(self.connection, self.firmware)
-
-    def _look(self) -> str:
-        return diagnosis.describe_core(self.connection, self.firmware)
 
 
 def wait_for_report(

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from utvm import errors, runtime
 from utvm.base.process import run_tool
-from utvm.base.storage.config import Record, load_yaml
+from utvm.base.storage.config import Record, load_yaml, read_yaml
 from utvm.compiler.library import Library
 from utvm.paths import DATA
 
 REASONS = DATA / "docs" / "misra.yaml"
+_OPTIONS = read_yaml(Path(__file__).with_suffix(".yaml"))[0]["options"]
 _TIMEOUT_S = 1800.0
 _FINDING = re.compile(r"^(?P<id>[A-Za-z0-9.-]+)\t(?P<place>.*)$", re.MULTILINE)
 _RULE = "misra-c2012-"
@@ -44,18 +45,7 @@ def misra_findings(
         output = run_tool(
             [
                 "cppcheck",
-                "--addon=misra",
-                # Since cppcheck 2.11 the addon's findings are printed only if their severity is enabled.
-                "--enable=style",
-                "--std=c99",
-                "--platform=arm32-wchar_t4",
-                "--quiet",
-                # Headers shared with assembler files hide C behind it; C files are never assembled that way.
-                "-U__ASSEMBLER__",
-                # Firmware sets this hook in a header that libraries lack.
-                "-UUTVM_STEPS",
-                "--template={id}\t{file}:{line}",
-                "--template-location=",
+                *_OPTIONS,
                 # Without it, the addon writes its files beside the sources.
                 f"--cppcheck-build-dir={work}",
                 f"--output-file={work}/findings",

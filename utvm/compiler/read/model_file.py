@@ -8,7 +8,7 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -157,43 +157,39 @@ def load(
         values: of inputs of an ONNX model that become constants; one number is for all elements.
         signature: of a TensorFlow Lite file; without it, the file's first graph counts.
     """
-    try:
-        return _load(path, run_python, shapes, values, signature)
-    except UtvmError as error:
-        error.hint = error.hint or refusal.HINT
-        raise
-
-
-def _load(
-    path: Path,
-    run_python: bool,
-    shapes: Mapping[str, tuple[int, ...]],
-    values: Mapping[str, tuple[float, ...]],
-    signature: str,
-) -> library.Model:
-    content = unpack(path, _read(path))
     name, origin = names.library_name(Path(path.name.removesuffix(".gz")).stem), str(path)
-    if signature:
-        if content[4:8] != tflite_graph.IDENTIFIER:
-            raise ConfigError(
-                f"{path}: has no signatures", "leave --set signature out; TensorFlow Lite files have them"
-            )
-        content = tflite_graph.choose_signature(content, signature, origin)
-    model = _other_than_onnx(path, content, name, origin, run_python, shapes)
-    if model is None:
+    try:
+        content = _content(path, signature)
+        if model := _other_than_onnx(path, content, name, origin, run_python, shapes):
+            _refuse_settings(model, origin, shapes, values)
+            return model
         # Last, because an ONNX file has no magic number. Its parser and checker are C++.
         from utvm.compiler.read import onnx_file
 
         read = partial(onnx_file.from_onnx, content, name, origin, path.parent, shapes, values)
         return bounded.run_bounded(origin, "read the model", read)
+    except UtvmError as error:
+        error.hint = error.hint or refusal.HINT
+        raise
+
+
+def _content(path: Path, signature: str) -> bytes:
+    content = unpack(path, _read(path))
+    if not signature:
+        return content
+    if content[4:8] != tflite_graph.IDENTIFIER:
+        raise ConfigError(f"{path}: has no signatures", "leave --set signature out; TensorFlow Lite files have them")
+    return tflite_graph.choose_signature(content, signature, str(path))
+
+
+def _refuse_settings(model: library.Model, origin: str, shapes: Collection[str], values: Collection[str]) -> None:
     if shapes and model.format != "tflite":
-        raise ConfigError(f"{path}: has fixed shapes", "leave --set shape out")
+        raise ConfigError(f"{origin}: has fixed shapes", "leave --set shape out")
     if values:
         raise ConfigError(
-            f"{path}: has no input that --set can fix: {', '.join(values)}",
+            f"{origin}: has no input that --set can fix: {', '.join(values)}",
             "this is for ONNX models; --help lists the keys of --set",
         )
-    return model
 
 
 def _other_than_onnx(
