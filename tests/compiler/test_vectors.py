@@ -50,6 +50,7 @@ _SHAPES = [
     # Depthwise.
     Shape(channels=16, multiplier=1, width=9, relu=True),
     Shape(channels=33, multiplier=1, width=10, strides=(2, 2), padding=(0, 0, 1, 1), clamped=True),
+    Shape(channels=20, multiplier=2, width=13, height=4, relu=True),
     Shape(channels=5, multiplier=3, width=3, filter=(2, 4), dilation=(2, 1), padding=(3, 2, 0, 4)),
     Shape(channels=6, multiplier=1, filter=(4, 1), dilation=(1, 2), strides=(1, 3), padding=(4, 0, 4, 0)),
     Shape(channels=4, multiplier=1, filter=(5, 5), padding=(2, 2, 2, 2)),

@@ -29,6 +29,7 @@ from utvm.errors import CompileError, UtvmError
 _LOG = logging.getLogger("utvm.compiler")
 
 _LEAST_BY_ROWS = 4096  # Bytes; models that need less are computed layer by layer.
+_MOST_HANDED = 17 / 16  # Of the least memory, if the application hands over rows: kernels need not save the rest.
 _MOST_BY_ROWS = 7 / 8  # Share of the memory that computing by rows may need.
 
 
@@ -230,12 +231,14 @@ def _with_rows(graph: Graph, forms: list[dict[str, Any]], target: Target) -> tup
     added = _lower_forms({name: body for name, body in fewer.functions.items() if name not in forms[0]}, target)
     pairs = itertools.zip_longest(forms, added, fillvalue=dict[str, Any]())
     both = [{name: body for name, body in (known | more).items() if name in fewer.functions} for known, more in pairs]
-    enough = int(_MOST_BY_ROWS * least)
-    if peak(fewer, *_least(both))[0] > enough and not handed:
+    enough, needed = int(_MOST_BY_ROWS * least), peak(fewer, *_least(both))[0]
+    if needed > enough and not handed:
         return graph, forms, 0
     count = sum(len(step.writes) for step in fewer.steps if step.parts)
     notes.note("memory", f"{count} layers are computed by rows")
-    return fewer, both, 1 if target.goal == "ram" or handed else enough
+    if handed:
+        enough = int(_MOST_HANDED * needed)
+    return fewer, both, 1 if target.goal == "ram" else enough
 
 
 def _least(forms: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:

@@ -1,6 +1,6 @@
 /* Adds two int8 tensors of different scales, as TensorFlow Lite does, from the first element to the last. tables: what
  * each value of the result is in the sum, the lowest first, and each of the other, 256 words each; then multiplier and
- * shift for the sum, which is not positive, its zero, lowest and highest value. */
+ * shift for the sum, which is negative, its zero, lowest and highest value. */
 static inline void vector_add(
     int8_t *output, const int8_t *result, const int8_t *other, const int32_t *tables, int32_t count)
 {
@@ -27,8 +27,7 @@ static inline void vector_add(
         "vldrw.u32 q6, [%1, q1, uxtw #2]\n"
         "vadd.i32 q0, q5, q6\n"
         "vqrdmulh.s32 q0, q0, r12\n"
-        "vand q1, q0, q4\n"
-        "vshr.s32 q1, q1, #31\n"
+        "vshr.s32 q1, q0, #31\n"
         "vqadd.s32 q0, q0, q1\n"
         "vrshl.s32 q0, q0, q4\n"
         "vadd.i32 q0, q0, r2\n"

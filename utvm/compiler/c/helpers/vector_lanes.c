@@ -2,12 +2,12 @@
 #include <arm_mve.h>
 
 /* Multiplies four sums and shifts them, as requantize does, adds the output's zero point and limits them. scale: four
- * multipliers, and eight words later four shifts to the left, none of which is positive. */
+ * multipliers, and eight words later four shifts to the left, all of which are negative. */
 static inline int32x4_t vector_limited(int32x4_t sums, const int32_t *scale, const int32_t *limits)
 {
     const int32x4_t shifts = vldrwq_s32(scale + 8);
     int32x4_t value = vqrdmulhq_s32(sums, vldrwq_s32(scale));
-    value = vqaddq_s32(value, vshrq_n_s32(vandq_s32(value, shifts), 31));
+    value = vqaddq_s32(value, vshrq_n_s32(value, 31));
     value = vaddq_n_s32(vrshlq_s32(value, shifts), limits[0]);
     return vminq_s32(vmaxq_s32(value, vdupq_n_s32(limits[1])), vdupq_n_s32(limits[2]));
 }

@@ -3,7 +3,7 @@
  * first, second: what the two pixels of the first pair see, rounds runs of unrolled * 16 bytes; step: from the end of a
  * run to the next one; span: rounds times a run and a step; next: from one pair to the next. stream, end: for each tile
  * of channels their biases, for each 16 bytes of the window those of the channels' weights, then for each four of them
- * their multipliers and shifts, which are not positive. output: the first pixel's; apart: from it to the second's;
+ * their multipliers and shifts, which are negative. output: the first pixel's; apart: from it to the second's;
  * output_next: to the next pair's. zero, low, high: of the output. mask: which of the last tile's eight results are
  * there, two bits each: those of the two pixels in turn. */
 struct vector_tiles {

@@ -21,12 +21,12 @@ vmladava.s8 {{ sums[4 + number] }}, q1, q{{ 2 + number % 2 }}
 {% endfor %}
 .endr
 {% endmacro %}
-{# Multiplies and rounds, then shifts and rounds again, as gemmlowp does, with a correction below zero. #}
+{# Multiplies and rounds, then shifts by one bit at least and rounds again, as gemmlowp does, with a correction below
+   zero. #}
 {% macro scale(sum, free) %}
 vqrdmulh.s32 {{ sum }}, {{ sum }}, q2
 {% if rounded %}
-vand {{ free }}, {{ sum }}, q3
-vshr.s32 {{ free }}, {{ free }}, #31
+vshr.s32 {{ free }}, {{ sum }}, #31
 vqadd.s32 {{ sum }}, {{ sum }}, {{ free }}
 {% endif %}
 vrshl.s32 {{ sum }}, {{ sum }}, q3

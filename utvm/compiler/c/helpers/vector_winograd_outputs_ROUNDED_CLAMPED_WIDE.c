@@ -19,7 +19,7 @@
 {% set quotients = {6: "r4", 5: "r5", 4: "r6", 3: "r7", 2: "r8"} %}
 /* Turns sums, [36 positions][2 tiles][4 channels], into 4 x 4 outputs of each tile and channel. channels, pitch: from
  * one pixel, and from one row, to the next. scales: of four channels 36 times the bias, then the multipliers and the
- * shifts of requantize, which are not positive. limits: zero, low and high. */
+ * shifts of requantize, which are negative. limits: zero, low and high. */
 #if defined(__ARM_FEATURE_MVE) && !defined(__ARM_BIG_ENDIAN)
 static __attribute__((noinline)) void {{ name }}(
     int8_t *output, int32_t *sums, const int32_t *scales, const int32_t *limits, int32_t channels, int32_t pitch)
@@ -106,8 +106,7 @@ static __attribute__((noinline)) void {{ name }}(
 {% endfor %}
 {% for result in results %}
 {% if rounded %}
-        vand q6, {{ result }}, q4
-        vshr.s32 q6, q6, #31
+        vshr.s32 q6, {{ result }}, #31
         vqadd.s32 {{ result }}, {{ result }}, q6
 {% endif %}
         vrshl.s32 {{ result }}, {{ result }}, q4

@@ -18,7 +18,8 @@ _MOST_UNROLLED = 18  # Vectors per unrolled round of a long window.
 _MOST_RUN = 2 * _MOST_UNROLLED * _VECTOR  # Bytes; longer windows are copied and computed in rounds.
 _COPY = 40  # Estimated instructions per copied run of a window.
 _NARROW = (24, 12, 8, 4)  # Widths of a block of a depthwise row if memory counts, in pixels.
-_LITTLE = 512  # Bytes of scratch; less is not worth splitting.
+_MOST_STEP = 508  # Bytes between windows of two pixels; reach of a gather load.
+_LITTLE = 1088  # Bytes of scratch; less is not worth splitting a row of twelve pixels.
 _LEAST_WIDTH = 4  # Pixels; narrower rows are computed eight channels at a time.
 _MOST_APART = 2**16 - 4  # Bytes between two pixels; kernels store with 16-bit offsets.
 
@@ -106,39 +107,53 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
     _, width, channels = record.output_shape
     _, rows, columns, _ = record.weights.shape
     near = columns == 1 or record.dilation[1] == 1
-    if record.residual is not None or rows > 4 or columns > 4 or not near:
-        return None
     inputs = record.input_shape[2]
-    more = [channels, record.output_zero, record.low, record.high]
+    block = min(inputs, _VECTOR)
+    if record.residual is not None or rows > 4 or columns > 4 or not near or 7 * channels >= 2**16:
+        return None
+    if 4 * block * record.strides[1] > _MOST_STEP:
+        return None
+    seen = _columns(record, width)
+    more = [channels, record.output_zero, record.low, record.high, seen]
     constants: dict[str, npt.NDArray[Any]] = {
-        "stream": _channel_stream(record.weights, scales, channels // inputs),
+        "stream": _channel_stream(record.weights, scales, channels // inputs, 4 * block * (seen - 1)),
         "geometry": np.append(common.geometry(record), more).astype(np.int32),
     }
     # From three columns on, too few windows share the copied rows.
     narrow = [item for item in _NARROW if item < width and width % item == 0 and record.strides[1] < 3]
-    wider = (width, *narrow)
-    widths = [item for before, item in itertools.pairwise(wider) if _scratch(record, before)[1] > _LITTLE]
-    return common.with_forms([_strip(record, constants, pixels) for pixels in (width, *widths)])
+    forms = [(width, inputs), *((width, block) for _ in range(inputs > block))]
+    forms += [
+        (item, block)
+        for before, item in itertools.pairwise((width, *narrow))
+        if _scratch(record, before, block) > _LITTLE
+    ]
+    return common.with_forms([_strip(record, constants, *form) for form in forms])
 
 
-def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
-    needed = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
-    return needed, 5 * needed * record.input_shape[2] + 64
+def _columns(record: Convolution, pixels: int) -> int:
+    return (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
 
 
-def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
+def _scratch(record: Convolution, pixels: int, channels: int) -> int:
+    return 4 * _columns(record, pixels) * -(-channels // _VECTOR) * min(channels, _VECTOR) + 64 * (channels < _VECTOR)
+
+
+def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int, together: int) -> Operator:
     height, width, channels = record.output_shape
-    needed, scratch = _scratch(record, pixels)
-    own = {"scratch": (scratch, "int8")}
+    own = {"scratch": (_scratch(record, pixels, together), "int8")}
+    line = 4 * min(record.input_shape[2], _VECTOR)
+    rounded, clamped = record.low < record.output_zero, (record.low, record.high) != (-128, 127)
+    helper = f"vector_depthwise_{line}_{line * record.strides[1]}_{rounded:d}_{clamped:d}"
 
     def part(number: Any, output: Any, at: common.Pointers) -> None:
         first = number * pixels
         to = tirx.address_of(output[first * channels])
         read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
         place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
-        common.call_helper("vector_depthwise", to, *read, *place, pixels, needed)
+        common.call_helper(helper, to, *read, *place, pixels, together)
 
-    return common.operator_of_steps(record, distance(record, pixels), constants, own, height * width // pixels, part)
+    near = distance(record, pixels, reads_again=together < record.input_shape[2])
+    return common.operator_of_steps(record, near, constants, own, height * width // pixels, part)
 
 
 def make_lanes(record: Convolution) -> Operator | None:
@@ -193,10 +208,12 @@ def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
     return np.concatenate(parts)
 
 
-def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:
+def _channel_stream(weights: Int8, scales: Int32, copies: int, apart: int) -> Int32:
     channels, rows, columns, _ = weights.shape
     square = np.zeros((channels, 4, 4), np.int8)
     square[:, :columns, :rows] = weights[..., 0].transpose(0, 2, 1)
-    last = np.arange(channels) % copies == copies - 1
-    stream = np.column_stack([square.reshape(channels, _VECTOR).view(np.int32), scales, 4 * last])
+    last = (np.arange(channels) + 1) % copies == 0
+    # A column of the strip has 16 channels.
+    steps = last * (4 + apart * ((np.arange(channels) + 1) % (_VECTOR * copies) == 0))
+    stream = np.column_stack([square.reshape(channels, _VECTOR).view(np.int32), scales, steps])
     return stream.astype(np.int32).ravel()
