@@ -40,6 +40,7 @@ _NEON = frozenset({"neon"})
 _make_with_mve, _make_with_neon = (functools.partial(make_with_vectors, alone=alone) for alone in (True, False))
 _make_large_filters, _make_few = (functools.partial(make_narrow, large=large) for large in (True, False))
 _make_packed_planes = functools.partial(make_planes_with_dsp, packed=True)
+_make_large_planes = functools.partial(make_planes_with_dsp, packed=True, least_taps=25)
 _make_large = functools.partial(make_with_winograd, thrifty=False)
 
 
@@ -62,11 +63,12 @@ KERNELS = (
     _two_products(_DSP, False, False, "flash", packed=True),
     _two_products(_DUAL, True, True, "balance", "speed"),
     _two_products(_DUAL, False, True, "balance", "speed"),
-    _two_products(_DUAL, True, False, "balance", "speed"),
+    _two_products(_DUAL, True, False, "speed"),
     _two_products(_DUAL, False, False),
     _two_products(_DSP, False, True, "balance", "speed"),
     _two_products(_DSP, False, False),
     CoreKernel("DSP extension: a channel at a time, bytes", _DSP, True, _make_packed_planes, 2.3, ("flash",)),
+    CoreKernel("DSP extension: a channel at a time, bytes", _DUAL, True, _make_large_planes, 2.3, ("balance",)),
     CoreKernel(
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),

@@ -206,11 +206,11 @@ _LEAST_PIXELS = 4  # Minimum pixels that justify a plane per channel.
 _MOST_CHANNELS = 4095  # Largest immediate of an addition.
 
 
-def make_planes_with_dsp(record: Convolution, packed: bool = False) -> Operator | None:
+def make_planes_with_dsp(record: Convolution, packed: bool = False, least_taps: int = 1) -> Operator | None:
     """Make the operator, undilated and of horizontal stride 1 or 2; None if unsupported. packed: weights are bytes."""
     settled, table = common.settle(record)
     channels = len(record.bias)
-    if table is None or record.residual is not None or record.strides[1] > 2:
+    if table is None or record.residual is not None or record.strides[1] > 2 or record.weights[0].size < least_taps:
         return None
     if record.dilation != (1, 1) or channels > _MOST_CHANNELS or math.prod(record.output_shape[:2]) < _LEAST_PIXELS:
         return None
