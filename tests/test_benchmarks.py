@@ -5,9 +5,10 @@ import json
 import re
 
 import pytest
+import tflite
 import yaml
 
-from benchmarks import layers, seen, silicon
+from benchmarks import layers, mcunet, seen, silicon
 
 
 def test_page_has_the_measured_figures() -> None:
@@ -37,6 +38,33 @@ def test_errors_of_the_cycle_model_are_on_its_page() -> None:
     assert silicon.table_of(rows) in silicon.PAGE.read_text(encoding="utf-8")
     assert silicon.picture_of(rows) == silicon.PICTURE.read_text(encoding="utf-8")
     assert all(silicon.is_within(name, rows) for name in silicon.BOUNDS)
+
+
+def _size_of(content: bytes) -> tuple[int, int]:
+    """Return the products of a network of convolutions, and its weights with two numbers a channel."""
+    graph = tflite.Model.GetRootAs(content).Subgraphs(0)
+    products, parameters = 0, 0
+    for number in range(graph.OperatorsLength()):
+        operator = graph.Operators(number)
+        if operator.InputsLength() < 3:
+            continue
+        _, weights, bias = (graph.Tensors(operator.Inputs(place)).ShapeAsNumpy() for place in range(3))
+        _, height, width, _ = graph.Tensors(operator.Outputs(0)).ShapeAsNumpy()
+        products += int(height * width * weights.prod())
+        parameters += int(weights.prod() + 2 * bias.prod())
+    return products, parameters
+
+
+_NETWORKS = yaml.safe_load(mcunet.DATA.read_text(encoding="utf-8"))["networks"]
+
+
+@pytest.mark.parametrize("name", _NETWORKS)
+def test_networks_of_mcunet_have_the_published_size(name: str) -> None:
+    """Parameters: the published ones have a bias for each class, and no other number."""
+    network, published = _NETWORKS[name], _NETWORKS[name]["published"]
+    products, parameters = _size_of(mcunet.content_of(network | {"resolution": published["resolution"]}))
+    assert products / 1e6 == pytest.approx(published["mmacs"], abs=0.05)
+    assert (parameters - network["classes"]) / 1e6 == pytest.approx(published["mparameters"], abs=0.005)
 
 
 @pytest.mark.nightly
