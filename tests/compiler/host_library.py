@@ -130,8 +130,8 @@ class Camera:
 
     def __init__(self, library: Library, image: int) -> None:
         (tensor,) = library.inputs
-        self.height, self.next, self.code = tensor.shape[-3], 0, 0
-        self._image, self._row_bytes = image, tensor.size_bytes // self.height
+        self.height, self.next, self.code = tensor.size_bytes // tensor.row_bytes, 0, 0
+        self._image, self._row_bytes = image, tensor.row_bytes
         self._rows = _Rows(_READ(self._read), 1234)
         self.address = ctypes.addressof(self._rows)
 

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from utvm.compiler import Target, compile_model, from_onnx
+from utvm.errors import CompileError
 
 Array = npt.NDArray[Any]
 
@@ -40,10 +41,14 @@ class _Network:
         for name, (scale, zero) in _ACTIVATIONS.items():
             self.stored |= {f"{name}_scale": np.array(scale, np.float32), f"{name}_zero": np.array(zero, np.uint8)}
 
-    def build(self, opset: int, dense: str) -> onnx.ModelProto:
+    def build(self, opset: int, dense: str, channels: int = 3, *, channels_last: bool = False) -> onnx.ModelProto:
+        name, shape = "x", (1, channels, *_IMAGE[2:])
+        if channels_last:
+            name, shape = "image", (1, *_IMAGE[2:], channels)
+            self.nodes.append(helper.make_node("Transpose", [name], ["x"], perm=[0, 3, 1, 2]))
         self.nodes.append(helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["x_q"]))
         self.nodes.append(helper.make_node("DequantizeLinear", ["x_q", "x_scale", "x_zero"], ["x_real"]))
-        self._convolution("first", "x", (_CHANNELS, 3, 3, 3), relu=True)
+        self._convolution("first", "x", (_CHANNELS, channels, 3, 3), relu=True)
         self._unary("MaxPool", "first", "pooled", kernel_shape=[2, 2], strides=[2, 2])
         self._convolution("left", "pooled", (_CHANNELS, _CHANNELS, 3, 3))
         self._convolution("right", "pooled", (_CHANNELS, _CHANNELS, 1, 1))
@@ -56,7 +61,7 @@ class _Network:
         graph = helper.make_graph(
             self.nodes,
             "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, _IMAGE)],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)],
             [helper.make_tensor_value_info("y_real", TensorProto.FLOAT, (1, _CLASSES))],
             [numpy_helper.from_array(value, name) for name, value in self.stored.items()],
         )
@@ -195,3 +200,21 @@ def test_quantised_network_runs_in_integers(opset: int, dense: str, target: Targ
         np.testing.assert_array_equal(result, exact(image.astype(np.float32)))
         (expected,) = floats.run(None, {"x": image.astype(np.float32)})
         assert np.abs(result - expected).max() <= 1.001 * network.stored["y_scale"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("channels", "channels_last"), [(1, False), (3, True)])
+def test_a_float_image_is_quantised_by_rows(channels: int, channels_last: bool, tmp_path: Path) -> None:
+    network = _Network()
+    content = network.build(13, "Gemm", channels, channels_last=channels_last).SerializeToString()
+    library = compile_model(from_onnx(content, "network"), target=Target(goal="ram", input_rows=True))
+    assert library.takes_rows
+    image = np.random.default_rng(3).uniform(-2.5, 2.6, (1, channels, *_IMAGE[2:])).astype(np.float32)
+    (result,) = HostLibrary(library, tmp_path)(image.transpose(0, 2, 3, 1) if channels_last else image)
+    np.testing.assert_array_equal(result, _Exact(network.stored)(image))
+
+
+def test_planes_of_an_image_are_not_handed_over_by_rows() -> None:
+    content = _Network().build(13, "Gemm").SerializeToString()
+    with pytest.raises(CompileError, match="transpose_reshape reads the whole image"):
+        compile_model(from_onnx(content, "network"), target=Target(input_rows=True))

@@ -24,6 +24,7 @@ from utvm.firmware.stack import measure_stack
 from utvm.session import HostDriven
 
 _SCALE = 0.02
+_KINDS = ("int8", "uint8", "float32", "uint8 rescaled", "int8 rescaled")
 _TARGETS = {"plain": ANY, "dsp": DSP, "dual": DUAL, "mve": MVE, "neon": NEON}
 
 
@@ -37,7 +38,7 @@ class _Network:
         self.shape = (1, *(shape if any(shape) else (int(size) for size in drawn)))
         self.count = 0
         self.last = self.input = self._tensor(self.shape)
-        self.input_shape = self.shape
+        self.input_shape, self.dtype = self.shape, "int8"
 
     def _tensor(self, shape: tuple[int, ...]) -> str:
         self.count += 1
@@ -73,6 +74,23 @@ class _Network:
             **({"depth_multiplier": 1} if depthwise else {}),
         )
 
+    def quantise(self, kind: str) -> None:
+        """Take an input of another kind, which the first operator turns into the int8 image."""
+        if kind == "int8":
+            return
+        self.input, (self.dtype, *rescaled) = "front", kind.split()
+        scale, zero = (0.013, 3) if rescaled else (_SCALE, self.zero)
+        zero += 128 * (self.dtype == "uint8")
+        quantity: dict[str, Any] = {} if self.dtype == "float32" else {"scale": scale, "zero_point": zero}
+        self.builder.tensor(self.input, self.shape, self.dtype, **quantity)
+        self.builder.operator("QUANTIZE", [self.input], [self.last])
+
+    def sample(self, generator: np.random.Generator) -> npt.NDArray[Any]:
+        if self.dtype == "float32":
+            return generator.normal(0, 60 * _SCALE, self.input_shape).astype(np.float32)
+        limits = np.iinfo(self.dtype)
+        return generator.integers(limits.min, limits.max + 1, self.input_shape).astype(self.dtype)
+
     def reshape(self, shape: tuple[int, ...]) -> None:
         """Read the last result in another shape."""
         self.count += 1
@@ -81,6 +99,11 @@ class _Network:
         target = self.builder.tensor(f"s{self.count}", (4,), "int32", np.array(shape, np.int32))
         self.builder.operator("RESHAPE", [self.last, target], [name])
         self.last, self.shape = name, shape
+
+    def activate(self, operator: str) -> None:
+        result = self._tensor(self.shape)
+        self.builder.operator(operator, [self.last], [result])
+        self.last = result
 
     def residual(self) -> None:
         """Add a convolution, and its operand to it."""
@@ -112,7 +135,7 @@ def _compile(network: _Network, folder: Path, target: Target) -> tuple[Library, 
     library = compile_model(from_tflite(content, "drawn"), target=target)
     compiled = HostLibrary(library, folder, ("-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"))
     generator = np.random.default_rng(3)
-    samples = [[generator.integers(-128, 128, network.input_shape).astype(np.int8)] for _ in range(2)]
+    samples = [[network.sample(generator)] for _ in range(2)]
     for sample, (expected,) in zip(samples, tflite_micro(content, samples), strict=True):
         np.testing.assert_array_equal(compiled(*sample)[0], expected)
         assert len(np.unique(expected)) > 5
@@ -177,9 +200,10 @@ def test_speed_computes_layer_by_layer(tmp_path: Path) -> None:
     assert not _compile(network, tmp_path, _target("dsp", "speed"))[1]
 
 
-def _shrinking(seed: int) -> _Network:
+def _shrinking(seed: int, kind: str = "int8") -> _Network:
     """A network whose input is its largest tensor."""
     network = _Network(seed, (32, 32, 4))
+    network.quantise(kind)
     network.convolve(8, 3, stride=2)
     network.convolve(0, 3, depthwise=True)
     network.convolve(8, 1)
@@ -196,6 +220,7 @@ def test_networks_with_rows_as_input_equal_the_reference(first: int, name: str, 
     goals: tuple[Goal, ...] = ("balance", "ram", "speed", "flash")
     for seed, goal in zip(range(first, first + 4), goals, strict=True):
         network = _Network(1000 + seed)
+        network.quantise(_KINDS[(seed + list(_TARGETS).index(name)) % len(_KINDS)])
         network.convolve(8, 3, stride=int(network.random.integers(1, 3)))
         for _ in range(int(network.random.integers(1, 6))):
             network.draw()
@@ -207,13 +232,32 @@ def test_networks_with_rows_as_input_equal_the_reference(first: int, name: str, 
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "plain" else pytest.mark.slow) for name in _TARGETS]
+    ("name", "kind"),
+    [
+        pytest.param(name, kind, marks=() if (name, kind) == ("plain", "uint8") else pytest.mark.slow)
+        for name, kind in (*((name, "int8") for name in _TARGETS), *(("plain", kind) for kind in _KINDS[1:]))
+    ],
 )
-def test_an_input_by_rows_is_never_whole(name: str, tmp_path: Path) -> None:
-    network = _shrinking(3)
+def test_an_input_by_rows_is_never_whole(name: str, kind: str, tmp_path: Path) -> None:
+    network = _shrinking(3, kind)
     library, _ = _compile(network, tmp_path, replace(_target(name, "ram"), input_rows=True))
     whole = compile_model(from_tflite(network.content(), "whole"), target=_target(name, "ram"))
-    assert library.arena_bytes < 32 * 32 * 4 <= whole.arena_bytes
+    assert library.arena_bytes < 32 * 32 * 4 <= whole.inputs[0].size_bytes <= whole.arena_bytes
+
+
+def test_speed_hands_rows_to_the_first_layer_only(tmp_path: Path) -> None:
+    library, _ = _compile(_shrinking(3, "uint8"), tmp_path, Target(goal="speed", input_rows=True))
+    assert [call.kind.endswith("by rows") for call in library.calls] == [True, False, False, False]
+    assert library.arena_bytes < 32 * 32 * 4 + 16 * 16 * 8
+
+
+def test_a_function_of_one_number_between_convolutions_runs_by_rows(tmp_path: Path) -> None:
+    network = _Network(1, (32, 32, 4))
+    network.convolve(24, 1)
+    network.activate("HARD_SWISH")
+    network.convolve(4, 3, stride=2)
+    library, _ = _compile(network, tmp_path, _target("plain", "ram"))
+    assert library.arena_bytes < 12_000 < 32 * 32 * 24
 
 
 def test_a_row_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,32 +268,34 @@ def test_a_row_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_a_package_hands_over_rows(tmp_path: Path) -> None:
-    model = from_tflite(_shrinking(3).content(), "drawn")
+@pytest.mark.parametrize("kind", [pytest.param("int8", marks=pytest.mark.nightly), "uint8", "float32"])
+def test_a_package_hands_over_rows(kind: str, tmp_path: Path) -> None:
+    network = _shrinking(3, kind)
+    model = from_tflite(network.content(), "drawn")
     library = compile_model(model, target=Target(input_rows=True))
-    sample, expected = _sample()
+    sample, expected = _sample(network)
     package = unpack(package_library(library, tmp_path / "drawn.tar", model=model, example=[sample]), tmp_path / "user")
     assert list(map(int, build_and_run(package, "gcc", tmp_path).split())) == expected.ravel().tolist()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["stm32f746", "mps3-an547"])
-def test_a_board_hands_over_rows(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "kind"), [("stm32f746", "uint8"), ("mps3-an547", "float32")])
+def test_a_board_hands_over_rows(name: str, kind: str, tmp_path: Path) -> None:
     """Rows of windows move by memmove, or by vectors."""
-    board = boards.load(name)
-    model = from_tflite(_shrinking(3).content(), "drawn")
+    board, network = boards.load(name), _shrinking(3, kind)
+    model = from_tflite(network.content(), "drawn")
     image = firmware.build(board, [compile_model(model, target=replace(board.target, input_rows=True))])
-    sample, expected = _sample()
+    sample, expected = _sample(network)
     with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
         for _ in range(2):
             np.testing.assert_array_equal(session.run("drawn", [sample]).outputs[0], expected)
     assert measure_stack(image, "drawn_run", "drawn").bytes < 2000
 
 
-def _sample() -> tuple[npt.NDArray[np.int8], npt.NDArray[Any]]:
-    """Return an input and the output of ``_shrinking(3)``."""
-    sample = np.random.default_rng(3).integers(-128, 128, (1, 32, 32, 4)).astype(np.int8)
-    ((expected,),) = tflite_micro(_shrinking(3).content(), [[sample]])
+def _sample(network: _Network) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return an input and its output."""
+    sample = network.sample(np.random.default_rng(3))
+    ((expected,),) = tflite_micro(network.content(), [[sample]])
     return sample, np.asarray(expected)
 
 
@@ -270,7 +316,11 @@ def test_inputs_that_cannot_come_by_rows_are_refused() -> None:
     assert "cannot be handed over" in refusal(reshaped)
     narrow = _Network(1, (16, 5, 1))
     narrow.convolve(4)
-    assert "multiples of 4 bytes" in refusal(narrow)
+    assert "5 numbers are no multiple of 4" in refusal(narrow)
+    pooled = _Network(1, (16, 16, 4))
+    pooled._append("MAX_POOL_2D", pooled.shape, filter_height=2, filter_width=2, padding="SAME")
+    pooled.convolve(4)
+    assert "max_pool2d_int8 reads the whole image" in refusal(pooled)
     with pytest.raises(CompileError, match="only generated calls"):
         compile_model(from_tflite(_shrinking(1).content(), "drawn"), target=Target(input_rows=True), executor="graph")
 

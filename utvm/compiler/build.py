@@ -238,7 +238,7 @@ def _with_rows(graph: Graph, forms: list[dict[str, Any]], target: Target) -> tup
     notes.note("memory", f"{count} layers are computed by rows")
     if handed:
         enough = int(_MOST_HANDED * needed)
-    return fewer, both, 1 if target.goal == "ram" else enough
+    return fewer, both, {"ram": 1, "speed": 1 << 30}.get(target.goal, enough)
 
 
 def _least(forms: Sequence[Mapping[str, Any]]) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:

@@ -51,6 +51,13 @@ def item_bytes(dtype: str) -> int:
     return np.dtype(dtype).itemsize
 
 
+def image_shape(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return height, width and channels of one image, NHWC or of one channel; any other tensor is one pixel."""
+    extents = [extent for extent in shape if extent > 1]
+    height, width, channels = [*extents, 1][:3] if len(extents) in (2, 3) else (1, 1, math.prod(shape))
+    return height, width, channels
+
+
 def check_tensor(place: str, shape: Sequence[int], dtype: str, *, may_be_empty: bool = False) -> int:
     """Refuse a tensor that a library cannot hold; return its size in bytes."""
     if dtype not in ELEMENT_TYPES:
@@ -98,6 +105,15 @@ class Tensor:
     @property
     def size_bytes(self) -> int:
         return math.prod(self.shape) * item_bytes(self.dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of an image; see :func:`image_shape`."""
+        return self.size_bytes // image_shape(self.shape)[0]
+
+    @property
+    def c_type(self) -> str:
+        return C_TYPES[self.dtype]
 
     @property
     def description(self) -> str:

@@ -11,7 +11,7 @@ from utvm import errors, runtime
 from utvm.base.text import quoting, templates
 from utvm.boards import Board
 from utvm.compiler import Library, Tensor
-from utvm.compiler.c_files import C_TYPES, CFiles
+from utvm.compiler.c_files import CFiles
 from utvm.compiler.library import ROWS, Placement, dlpack_code, item_bytes
 from utvm.firmware.inputs import as_bytes
 from utvm.firmware.module import Module
@@ -90,7 +90,6 @@ def task_of(library: Library) -> dict[str, object]:
         "count": math.prod(output.shape),
         "input": tensor,
         "output": output,
-        "c_types": C_TYPES,
     }
 
 

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print the calls of operators in ``NAME_run``."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from utvm.compiler.c.printer import CFunction
-from utvm.compiler.c_files import C_TYPES
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import Plan
 
@@ -56,8 +54,7 @@ class Calls:
 
     def _read_rows(self, target: Location, size: int) -> list[str]:
         (image,) = self._graph.inputs
-        count = size // math.prod(image.shape[-2:])
-        call = f"rows->read(rows->context, {self._address(target, writable=True)}, {count})"
+        call = f"rows->read(rows->context, {self._address(target, writable=True)}, {size // image.row_bytes})"
         return [f"code = {call};", "if (code != 0) {", "    return code;", "}"]
 
     def _in_arena(self, place: Location) -> str:
@@ -70,7 +67,7 @@ class Calls:
         if place.kind == "state":
             return f"{self._name}_state_{place.number}"
         tensors = {"input": self._graph.inputs, "buffer": self._graph.buffers, "output": self._graph.outputs}
-        c_type = C_TYPES[tensors[place.kind][place.number].dtype]
+        c_type = tensors[place.kind][place.number].c_type
         pointer = f"({c_type} *)" if writable else f"(const {c_type} *)"
         if place.kind == "buffer":
             return f"{pointer}({self._in_arena(place)})"

@@ -39,3 +39,8 @@ def kernels() -> tuple[Kernel, ...]:
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     rows = [getattr(module, "KERNEL", None) for module in modules]
     return tuple(row for row in rows if isinstance(row, Kernel))
+
+
+def makers() -> dict[type, Callable[[Any, Target | None], Any]]:
+    """Return the makers of all rows."""
+    return {record: make for kernel in kernels() for record, make in kernel.makers.items()}

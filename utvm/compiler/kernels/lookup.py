@@ -15,10 +15,10 @@ from tvm import te, tirx
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point
 from utvm.compiler.kernels.arithmetic import number
 from utvm.compiler.kernels.elementwise import absolute, relu, relu6
-from utvm.compiler.kernels.functions import Shape, add_function, describe, with_one_loop
+from utvm.compiler.kernels.functions import add_function, describe, with_one_loop
 from utvm.compiler.kernels.quantities import Quantity, Real, View
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.records import Computation, Int8, Operator
+from utvm.compiler.kernels.records import Int8, Operator, Unary
 from utvm.compiler.kernels.use import Use, known_quantity, scale_of, zero_of
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import operator_name, shape_of
@@ -164,10 +164,9 @@ _BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
 
 
 @dataclass(frozen=True)
-class Lookup(Computation):
+class Lookup(Unary):
     """A function of one int8 number, as a table of 256 results starting with -128."""
 
-    shape: Shape
     table: Int8
     name: str
 

@@ -12,10 +12,10 @@ from utvm.compiler.target import Target
 
 
 @dataclass(frozen=True)
-class Rounding(records.Computation):
+class Rounding(records.Unary):
     """float32 to an integer type, by C's ``roundf`` (halves away from zero) or ``rintf`` (to even)."""
 
-    shape: functions.Shape
+    operand_bytes = 4
     scale: float
     zero: int
     target: str
@@ -44,10 +44,9 @@ def _round(record: Rounding, _: Target | None) -> records.Operator:
 
 
 @dataclass(frozen=True)
-class Shift(records.Computation):
+class Shift(records.Unary):
     """uint8 to int8 or back: numbers shifted by 128."""
 
-    shape: functions.Shape
     source: str
     target: str
 

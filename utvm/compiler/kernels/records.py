@@ -2,12 +2,12 @@
 """Integer computations as records; kernels make functions of them. Tensors are NHWC, weights symmetric."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler.library import HERE
+from utvm.compiler.library import HERE, image_shape
 
 _DIMENSIONS = "x"
 
@@ -121,23 +121,33 @@ class Convolution(Computation):
 
 
 @dataclass(frozen=True)
-class InputRows(Computation):
-    """An int8 image, handed over by rows: to convolutions that run by rows, a layer without operands.
+class Unary(Computation):
+    """A function of one number, of ``operand_bytes``, to one byte; methods as of :class:`Convolution`, for images."""
 
-    Attributes:
-        output_shape: height, width, channels.
-    """
-
-    output_shape: tuple[int, int, int]
-    residual: None = None
+    shape: tuple[int, ...]
+    operand_bytes: ClassVar[int] = 1
+    padding: ClassVar[tuple[int, ...]] = ()
+    residual: ClassVar[None] = None
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        return self.output_shape
+        """Height, width, and bytes of a pixel."""
+        height, width, channels = self.output_shape
+        return height, width, channels * self.operand_bytes
+
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        return image_shape(self.shape)
 
     def input_rows(self, first: int, rows: int) -> tuple[int, int]:
-        """As :meth:`Convolution.input_rows`."""
         return first, first + rows
+
+    def strip(self, _: int, rows: int) -> "Unary":
+        return replace(self, shape=(rows, *self.output_shape[1:]))
+
+
+class InputRows(Unary):
+    """An image that the application hands over by rows, as a layer without operands; ``shape`` is in bytes."""
 
 
 @dataclass(frozen=True)

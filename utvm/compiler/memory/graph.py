@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, relax, sym, tirx
 
 from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
-from utvm.compiler.kernels.records import Computation, Convolution, InputRows
+from utvm.compiler.kernels.records import Computation
 from utvm.compiler.library import Tensor, item_bytes
 from utvm.compiler.schedule.legalize import CONCATENATION
 from utvm.compiler.tvm_types import element_type, operator_name, tensor_of
@@ -120,7 +120,7 @@ class Step:
     reads: tuple[Location, ...]
     writes: tuple[Location, ...]
     copied_bytes: int = 0
-    layer: Convolution | InputRows | None = field(default=None, compare=False)
+    layer: Computation | None = field(default=None, compare=False)
     parts: tuple["Step", ...] = ()
     overlap: tuple[int | None, ...] = ()
 
@@ -300,8 +300,7 @@ class _Reader:
     def _step(self, function: str, reads: tuple[Location, ...], kind: Any, name: str) -> Any:
         kinds = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
         writes = tuple(self._buffer(tensor_of(kind, name)) for kind in kinds)
-        layer = self._layers.get(name)
-        self._steps.append(Step(function, reads, writes, layer=layer if isinstance(layer, Convolution) else None))
+        self._steps.append(Step(function, reads, writes, layer=self._layers.get(name)))
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
 
     def _concatenate(self, value: Any, name: str) -> Location:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from utvm.compiler.kernels import cores
+from utvm.compiler.kernels import cores, makers
 from utvm.compiler.kernels.functions import KERNEL, LAYER, OVERLAP, THRIFTY
-from utvm.compiler.kernels.records import Convolution, InputRows, Operator
+from utvm.compiler.kernels.records import Convolution, InputRows, Operator, Unary
+from utvm.compiler.library import image_shape, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.target import Target
 from utvm.errors import CompileError
@@ -63,6 +64,8 @@ class Chain:
         self.layers = _layers(steps)
         height = self.layers[-1].output_shape[0]
         self._rows = [max(1, round(rows * layer.output_shape[0] / height)) for layer in self.layers]
+        ahead = [isinstance(layer, Convolution) for layer in self.layers].index(True)
+        self._rows[:ahead] = [1] * ahead
         self._makers = {step.writes[0]: number for number, step in enumerate(steps[:-1])}
         self._sources = [
             step.reads[: 1 + (layer.residual is not None)] for step, layer in zip(steps, self.layers, strict=True)
@@ -143,18 +146,18 @@ def with_input_rows(graph: Graph) -> Graph:
     """Return the graph with a first step that reads the input, an image, by rows; to be computed :func:`by_rows`.
 
     Raises:
-        CompileError: the model has several inputs, or its input is no image of int8.
+        CompileError: the model has several inputs, or its input is no image.
     """
     image, *others = graph.inputs
-    shape = image.shape[-3:]
-    if others or len(shape) != 3 or math.prod(shape) != image.size_bytes or image.dtype != "int8":
+    height, width, channels = image_shape(image.shape)
+    if others or height == 1:
         inputs = ", ".join(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)}" for tensor in graph.inputs)
         raise CompileError(
-            f"the input cannot be handed over by rows: the model has not one image of int8, but {inputs}",
-            "leave out --set input-rows, or quantise the model's input",
+            f"the input cannot be handed over by rows: the model has not one image, but {inputs}",
+            "leave out --set input-rows",
         )
     place = Location("buffer", len(graph.buffers))
-    layer = InputRows((shape[0], shape[1], shape[2]))
+    layer = InputRows((height, width, channels * item_bytes(image.dtype)))
     first = Step("", (Location("rows", 0),), (place,), image.size_bytes, layer)
     steps = [
         replace(step, reads=tuple(replace(place, offset=at.offset) if at.kind == "input" else at for at in step.reads))
@@ -176,13 +179,13 @@ def by_rows(graph: Graph, target: Target, peak: Peak) -> Graph | None:
         results = _results(graph, peak, maker)
     if not results:
         raise CompileError(
-            f"the rows of input {graph.inputs[0].name} cannot be handed over: they must be multiples of 4 bytes, and "
-            "only int8 convolutions with a kernel for this core may read them first",
-            "leave out --set input-rows",
+            f"the rows of input {graph.inputs[0].name} cannot be handed over: {_obstacle(graph)}",
+            "leave out --set input-rows, or let an int8 convolution read the image, NHWC, behind QUANTIZE at most",
         )
     _, chains = min(results, key=lambda result: result[0])
     for first, chain in chains:
-        graph = _replace(graph, first, chain, maker.calls(chain))
+        calls = [part if isinstance(part, Step) else maker.call(chain, part) for part in chain.parts]
+        graph = _replace(graph, first, chain, calls)
     return maker.finish(graph) if chains else None
 
 
@@ -190,14 +193,15 @@ _Chains = tuple[int, list[tuple[int, "Chain"]]]  # The peak, and chains with the
 
 
 def _results(graph: Graph, peak: Peak, maker: "_Maker") -> list[_Chains]:
-    results = [_chains(graph, peak, maker, input_first=first) for first in {False, graph.has_input_rows}]
+    results = [_chains(graph, peak, maker, input_first=first) for first in {graph.has_input_rows, maker.for_speed}]
     return [item for item in results if not graph.has_input_rows or any(first == 0 for first, _ in item[1])]
 
 
 def _chains(graph: Graph, peak: Peak, maker: "_Maker", *, input_first: bool) -> _Chains:
     chains: list[tuple[int, Chain]] = []
     rows_left, limits = graph.has_input_rows, (_NONE, 0) if input_first else peak(graph)
-    while len(chains) < _MOST_CHAINS and (found := _best_chain(graph, *limits, peak, maker)):
+    most = 1 if maker.for_speed else _MOST_CHAINS
+    while len(chains) < most and (found := _best_chain(graph, *limits, peak, maker)):
         chains.append(found)
         graph = _replace(graph, *found, found[1].steps)
         limits, rows_left = peak(graph), rows_left and found[0] > 0
@@ -219,16 +223,28 @@ def _best_chain(graph: Graph, least: int, worst: int, peak: Peak, maker: "_Maker
                 chain = Chain(steps, rows)
                 size, _ = peak(_replace(graph, first, chain, steps))
                 if size < least and maker.can_compute(chain):
-                    found.append(((size, len(steps), -rows), first, chain))
+                    cost = (len(steps), -rows, size) if maker.for_speed else (size, len(steps), -rows)
+                    found.append((cost, first, chain))
     return min(found, key=lambda item: item[0])[1:] if found else None
 
 
-def _layers(steps: Sequence[Step]) -> list[Convolution | InputRows]:
-    return [step.layer for step in steps if step.layer is not None]
+def _obstacle(graph: Graph) -> str:
+    """Say why the rows of the input cannot be handed over."""
+    _, width, channels = image_shape(graph.inputs[0].shape)
+    if width * channels % _WORD:
+        return f"{width * channels} numbers are no multiple of {_WORD}"
+    first = next((step for step in graph.steps if not isinstance(step.layer, Unary)), graph.steps[-1])
+    if isinstance(first.layer, Convolution):
+        return "several layers read the image, or this core has no kernel that computes the first ones by rows"
+    return f"{first.function or 'a copy'} reads the whole image"
+
+
+def _layers(steps: Sequence[Step]) -> list[Convolution | Unary]:
+    return [step.layer for step in steps if isinstance(step.layer, Convolution | Unary)]
 
 
 def _may_be_divided(graph: Graph, first: int, steps: Sequence[Step]) -> bool:
-    if not all(_is_layer(step) for step in steps):
+    if not all(map(_is_layer, steps)) or not isinstance(steps[-1].layer, Convolution):
         return False
     inner = {step.writes[0] for step in steps[:-1]}
     numbers = {place.number for place in inner}
@@ -250,7 +266,7 @@ def _may_be_divided(graph: Graph, first: int, steps: Sequence[Step]) -> bool:
 
 
 def _is_layer(step: Step) -> bool:
-    if step.layer is None or step.parts or len(step.writes) != 1:
+    if not isinstance(step.layer, Convolution | Unary) or step.parts or len(step.writes) != 1:
         return False
     (rows, *line), (height, width, channels) = step.layer.input_shape, step.layer.output_shape
     if any(size % _WORD for size in (math.prod(line), width * channels)) or min(rows, height) == 1:
@@ -262,8 +278,9 @@ def _is_layer(step: Step) -> bool:
 def _replace(graph: Graph, first: int, chain: Chain, parts: Sequence[Step]) -> Graph:
     buffers = list(graph.buffers)
     for place, window in chain.windows.items():
-        size = window.capacity * window.row_bytes
-        buffers[place.number] = replace(buffers[place.number], shape=(size,))
+        tensor = buffers[place.number]
+        elements = window.capacity * window.row_bytes // item_bytes(tensor.dtype)
+        buffers[place.number] = replace(tensor, shape=(elements,))
     places = dict.fromkeys(place for step in chain.steps for place in step.reads)
     reads = tuple(place for place in places if place not in chain.windows and place.kind != "constant")
     writes = (chain.steps[-1].writes[0], *chain.windows)
@@ -274,15 +291,16 @@ def _replace(graph: Graph, first: int, chain: Chain, parts: Sequence[Step]) -> G
 
 class _Maker:
     def __init__(self, graph: Graph, target: Target) -> None:
-        self.as_fast = True
+        self.as_fast, self.for_speed = True, target.goal == "speed"
         self._target = target
+        self._makers = makers()
         self._functions: dict[str, Any] = dict(graph.functions)
         self._constants = list(graph.constants)
         self._operators: dict[tuple[object, ...], Operator | None] = {}
 
     def can_compute(self, chain: Chain) -> bool:
         """Whether kernels compute the strips; if ``as_fast``, those of whole images, with the same constants."""
-        strips = [strip for strip in chain.strips if not isinstance(chain.layers[strip.layer], InputRows)]
+        strips = [strip for strip in chain.strips if isinstance(chain.layers[strip.layer], Convolution)]
         suits = self._keeps_kernel if self.as_fast else self._operator
         return all(suits(chain, strip) for strip in strips)
 
@@ -294,10 +312,7 @@ class _Maker:
         sizes = [self._constants[place.number].nbytes for place in step.reads if place.kind == "constant"]
         return sizes == [array.nbytes for array in operator.constants]
 
-    def calls(self, chain: Chain) -> list[Step]:
-        return [part if isinstance(part, Step) else self._call(chain, part) for part in chain.parts]
-
-    def _call(self, chain: Chain, strip: _Strip) -> Step:
+    def call(self, chain: Chain, strip: _Strip) -> Step:
         moved = [replace(place, offset=place.offset + offset) for place, offset in (*strip.reads, strip.write)]
         operator = self._operator(chain, strip)
         if operator is None:
@@ -313,13 +328,15 @@ class _Maker:
         part = layer.strip(strip.first, strip.rows)
         key = (id(layer), part.input_shape, part.padding)
         if key not in self._operators:
-            operator = cores.choose(part, self._target)
+            make: Any = self._makers[type(part)] if isinstance(part, Unary) else cores.choose
+            operator = make(part, self._target)
             self._operators[key] = operator and replace(operator, function=_without_place(operator.function))
         return self._operators[key]
 
     def _name(self, layer: str, function: Any) -> str:
         names = (f"{layer}_{BY_ROWS}_{number}" for number in range(len(self._functions) + 1))
-        return next(name for name in names if _same(self._functions.setdefault(name, function), function))
+        known = ((name, self._functions.setdefault(name, function)) for name in names)
+        return next(name for name, other in known if tvm_ffi.structural_equal(other, function, map_free_vars=True))
 
     def _constant(self, array: Any) -> Location:
         for number, known in enumerate(self._constants):
@@ -347,10 +364,6 @@ class _Maker:
             constants=tuple(self._constants[old] for old in used),
             functions={name: self._functions[name] for name in names if name in self._functions},
         )
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is other or bool(tvm_ffi.structural_equal(one, other, map_free_vars=True))
 
 
 def _kernel(function: Any) -> str:

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from utvm.compiler import accelerator, library, notes, tvm_types
-from utvm.compiler.kernels import addition, cores, kernels, records
+from utvm.compiler.kernels import addition, cores, makers, records
 from utvm.compiler.kernels.functions import OPERATOR
 from utvm.compiler.kernels.quantities import Native, Node, Value, live_nodes, tensor_type
 from utvm.compiler.target import Target
@@ -176,7 +176,7 @@ class _Writer:
         self._builder = builder
         self._name = name_of
         self._target = target
-        self._makers = {record: make for kernel in kernels() for record, make in kernel.makers.items()}
+        self._makers = makers()
         self.expressions: dict[int, Any] = {}
         self.layers: dict[str, records.Computation] = {}
         self._unshaped: dict[int, Any] = {}

@@ -170,12 +170,12 @@ class Recogniser:
             view = self._quantise_expression(call.args[0], target, str(variable.name))
         except Unfit as unfit:
             self._reader.explain(call.args[0], str(unfit))
-            source = self._reader.value(call.args[0])
-            zero = target.zero + (128 if dtype == "uint8" else 0)
-            record = quantisation.Rounding(source.shape or (1,), target.scale, zero, dtype, "rintf")
-            value = self._reader.add(record, [source], str(variable.name), source.shape, dtype)
-            self._reader.set_value(variable, value)
-            return
+            origin = self._reader.call(call.args[0])
+            is_moved = operator_name(origin) == "relax.permute_dims"
+            source = self._reader.value(origin.args[0] if is_moved else call.args[0])
+            record = quantisation.Rounding(source.shape or (1,), target.scale, target.zero, "int8", "rintf")
+            view = View(self._reader.add(record, [source], str(variable.name), source.shape))
+            view = _transpose(view, variable, origin) if is_moved else view
         self._reader.set_view(variable, replace(view, unsigned=dtype == "uint8"))
 
     def _quantise_expression(self, expression: Any, target: Quantity, name: str) -> View:

@@ -46,13 +46,13 @@ extern "C" {
 #endif
 
 {% if by_rows %}
-#define {{ name | upper }}_INPUT_0_ROW_BYTES {{ inputs[0].size_bytes // inputs[0].shape[-3] }}
+#define {{ name | upper }}_INPUT_0_ROW_BYTES {{ inputs[0].row_bytes }}
 
 /* The application's part of a run: it hands over the rows of input 0, which is never whole in the working memory. */
 typedef struct {
     /* Writes the next `count` rows to `rows`, and waits for them if necessary. The rows are requested in order, from the
      * top, each once in a run. Returns 0, or a code that ends the run and that {{ name }}_run returns. */
-    int32_t (*read)(void *context, int8_t *rows, int32_t count);
+    int32_t (*read)(void *context, {{ inputs[0].c_type }} *rows, int32_t count);
     void *context;
 } {{ name }}_rows_t;
 

@@ -9,7 +9,7 @@ alignas({{ alignment }}) static uint8_t region_{{ loop.index0 }}[{{ macro }}_{{ 
 
 {% if library.takes_rows %}
 // Hands over the next rows of the input, {{ inputs[0].description }}. A sketch waits for its camera here.
-static int32_t readRows(void *, int8_t *rows, int32_t count) {
+static int32_t readRows(void *, {{ inputs[0].c_type }} *rows, int32_t count) {
   memset(rows, 0, static_cast<size_t>(count) * {{ macro }}_INPUT_0_ROW_BYTES);
   return 0;
 }

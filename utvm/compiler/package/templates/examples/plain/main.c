@@ -27,13 +27,13 @@ static uint8_t *aligned(uint8_t *memory)
 
 {% if library.takes_rows %}
 /* Hands over the next rows of {{ inputs[0].description }}. An application waits for its camera here. */
-static int32_t read_rows(void *context, int8_t *rows, int32_t count)
+static int32_t read_rows(void *context, {{ inputs[0].c_type }} *rows, int32_t count)
 {
     const size_t size = (size_t)count * {{ macro }}_INPUT_0_ROW_BYTES;
 {% if inputs[0].rows %}
-    const int8_t **const next = context;
+    const {{ inputs[0].c_type }} **const next = context;
     memcpy(rows, *next, size);
-    *next += size;
+    *next += size / sizeof **next;
 {% else %}
     (void)context;
     memset(rows, 0, size);
@@ -49,7 +49,7 @@ int main(void)
 {% endfor %}
 {% if library.takes_rows %}
 {% if inputs[0].rows %}
-    const int8_t *next = input_0_example;
+    const {{ inputs[0].c_type }} *next = input_0_example;
 {% endif %}
     const {{ name }}_rows_t image = {read_rows, {{ "&next" if inputs[0].rows else "NULL" }}};
 {% endif %}
