@@ -114,7 +114,7 @@ def test_winograd_breaks_only_rules_with_a_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("extension", "goal", "width", "helpers"),
     [
-        ("mve", "balance", 8, ("vector_lanes", "vector_depthwise_32_32_0_0", "vector_tiles")),
+        ("mve", "balance", 8, ("vector_lanes_1", "vector_depthwise_32_32_0_0", "vector_tiles")),
         pytest.param("mve", "speed", 8, ("vector_winograd_1_1_0_0",), marks=pytest.mark.nightly),
         ("plain", "balance", 2, ("depthwise_narrow", "depthwise_image", "dense_pairs", "dense_two")),
     ],

@@ -175,9 +175,8 @@ def make_lanes(record: Convolution) -> Operator | None:
 
     def row(number: Any, output: Any, at: common.Pointers) -> None:
         to = tirx.address_of(output[number * (width * channels)])
-        common.call_helper(
-            "vector_lanes", to, *(at[item] for item in ("data", "geometry", "weights", "scales")), number
-        )
+        read = [at[item] for item in ("data", "geometry", "weights", "scales")]
+        common.call_helper(f"vector_lanes_{record.low < record.output_zero:d}", to, *read, number)
 
     return common.operator_of_steps(record, distance(record, width, reads_again=True), constants, {}, height, row)
 
