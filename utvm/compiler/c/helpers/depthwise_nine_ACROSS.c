@@ -32,13 +32,10 @@ static __attribute__((noinline)) void {{ name }}(
     const int32_t shift = scales[3];
     for (int32_t row = size[1]; row > 0; --row) {
         const int8_t *place = plane;
-        for (int32_t left = size[0]; left > 0; left -= 3) {
+        const int8_t *const last = plane + (size[0] - 3) * {{ across }};
+        for (;;) {
             int32_t sum_0, sum_1, sum_2, weight_0, weight_1, weight_2, value;
             const int8_t *line;
-            if (left < 3) {
-                place -= (3 - left) * {{ across }};
-                output -= (3 - left) * channels;
-            }
             __asm__ volatile(
 {{ products() | instructions }}                : [sum_0] "=&r"(sum_0), [sum_1] "=&r"(sum_1), [sum_2] "=&r"(sum_2), [line] "=&r"(line),
                   [weight_0] "=&r"(weight_0), [weight_1] "=&r"(weight_1), [weight_2] "=&r"(weight_2),
@@ -49,7 +46,14 @@ static __attribute__((noinline)) void {{ name }}(
             output[channels] = (int8_t)saturate_int8(scale_folded(sum_1, multiplier, offset, shift));
             output[2 * channels] = (int8_t)saturate_int8(scale_folded(sum_2, multiplier, offset, shift));
             output += 3 * channels;
+            if (place == last) {
+                break;
+            }
             place += {{ 3 * across }};
+            if (place > last) {
+                output -= (int32_t)(place - last) / {{ across }} * channels;
+                place = last;
+            }
         }
         plane += size[4];
     }
