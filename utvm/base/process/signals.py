@@ -33,12 +33,13 @@ _NOHUP = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 _ENDING = (signal.SIGINT, signal.SIGTERM, *(() if _NOHUP else (signal.SIGHUP,)))
 _DEBOUNCE = 1.0  # Seconds.
 _signal_times: list[float] = []
-_lost = threading.Event()  # The last interruption was lost and must be raised again.
+# If the last interruption was lost and must be raised again: when. No lock, which a second signal would wait for.
+_lost: list[float] = []
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     now = time.monotonic()
-    hurried = bool(_signal_times) and now - _signal_times[-1] <= _DEBOUNCE and not _lost.is_set()
+    hurried = bool(_signal_times) and now - _signal_times[-1] <= _DEBOUNCE and not _lost
     _lost.clear()
     _signal_times.append(now)
     if not hurried:
@@ -83,7 +84,7 @@ _RESEND_AFTER = 0.02  # Seconds.
 
 
 def _resend() -> None:
-    _lost.set()
+    _lost.append(time.monotonic())
     os.kill(os.getpid(), signal.SIGTERM)
 
 
