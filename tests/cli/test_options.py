@@ -23,11 +23,11 @@ from utvm.selection import BoardFolders, BoardSelection, option
 # In a process of its own: the modules here were imported without the new field.
 _NEW_FIELD = """
 import dataclasses, pathlib, sys
-from utvm import options, selection
+from utvm import selection
 
 @dataclasses.dataclass(frozen=True)
 class BoardSelection(selection.BoardSelection):
-    colour: str = options.option("", "colour of the board")
+    colour: str = selection.option("", "colour of the board")
 
 selection.BoardSelection = BoardSelection
 
@@ -42,12 +42,12 @@ class Remote:
 root_hil.remote_location = lambda kind, choice, say: Remote()
 from utvm.hil import nightly
 job, = nightly.load(pathlib.Path(sys.argv[1]))
-print("nightly:", *options.words(job.choice))
+print("nightly:", *selection.words(job.choice))
 import pytest
 
 class Reads:
     def pytest_collection_finish(self, session):
-        print("pytest:", options.build_record(selection.BoardSelection, vars(session.config.option)).colour)
+        print("pytest:", selection.build_record(selection.BoardSelection, vars(session.config.option)).colour)
 
 words = ["-putvm.hil.plugin", "--collect-only", "--board=host", "--colour=blue", sys.argv[2]]
 pytest.main(words, plugins=[Reads()])
