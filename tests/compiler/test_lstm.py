@@ -31,6 +31,7 @@ class _Shape:
     bias: int = 9000
     time_major: bool = False
     cell: float = 2.0**-11
+    equal: bool = False  # All biases are the largest.
 
     def content(self, random: np.random.Generator) -> bytes:
         widths = [self.depth] * 4 + [self.units] * 4
@@ -38,9 +39,8 @@ class _Shape:
             Spec((self.units, width), "int8", self.scale, data=random.integers(self.lowest, 128, (self.units, width)))
             for width in widths
         ]
-        biases = [
-            Spec((self.units,), "int32", data=random.integers(-self.bias, self.bias, self.units)) for _ in range(4)
-        ]
+        low = self.bias if self.equal else -self.bias
+        biases = [Spec((self.units,), "int32", data=random.integers(low, self.bias + 1, self.units)) for _ in range(4)]
         hidden = Spec((2, self.units), "int8", 1 / 128, 4, variable=True)
         cell = Spec((2, self.units), "int16", self.cell, variable=True)
         order = self.order
@@ -88,6 +88,7 @@ def test_lstm_widths_equal_the_reference(board: str) -> None:
         pytest.param(_Shape(6, 3, scale=0.1), id="scales that shift to the left"),
         pytest.param(_Shape(6, 3, scale=0.04), id="scales that do not shift"),
         pytest.param(_Shape(6, 3, scale=0.1, bias=1 << 27), id="sums of 31 bits after the shift"),
+        pytest.param(_Shape(1, 1, bias=8_370_000, equal=True), id="sums that two gates cannot share"),
         pytest.param(_Shape(6, 3, bias=1 << 24), id="sums of 25 bits"),
         pytest.param(_Shape(6, 3, bias=1 << 30), id="sums of 31 bits"),
         pytest.param(_Shape(6, 9, cell=2.0**3), id="cell state of large steps"),

@@ -13,7 +13,7 @@ smlad %[{{ sums }}_two], %[odd], %[next], %[{{ sums }}_two]
 /* As lstm_sums, for the DSP extension. values: two in a word, as expand_values writes them. stream: of a unit its biases
  * and words of weights, each as a gate's number, then the same plus 256 times the next gate's; of words the second
  * halves, for the two values of a word. Of a unit: first and second gate's two biases, third and fourth one's; for four
- * values two words of the first two gates and two of the others. No sum may exceed 2^23. */
+ * values two words of the first two gates and two of the others. 257 times a sum must fit 32 bits. */
 static inline void {{ name }}(int32_t *sums, const int32_t *values, const int32_t *stream, int32_t count, int32_t units)
 {
     const int32_t fours = (count + 3) / 4;

@@ -1,6 +1,6 @@
 {% import "vector_winograd.j2" as winograd %}
 /* Transforms the columns of six rows of an image and their padding: [chunk of 8 channels][column][6][8]. geometry: see
- * vector_winograd. row: of the output. The first step also writes what does not change: padding, a row behind the strip. */
+ * vector_winograd. row: of the output. The first step also writes the padding, and a row behind the strip. */
 static void {{ name }}(int16_t *strip, const int8_t *image, const int32_t *geometry, int32_t row)
 {
     const int32_t width = geometry[1];
